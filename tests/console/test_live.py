@@ -303,6 +303,25 @@ def test_saving_writes_what_was_gathered(live: Live, shards: Path, tmp_path: Pat
         assert saved.rows("ops") > 0
 
 
+def test_what_was_gathered_stays_while_nodes_are_asked_more(
+    live: Live, shards: Path, tmp_path: Path
+) -> None:
+    """A running job's pulse is asked for every second, over the same gather."""
+    session = live(reach_shards(nodes(shards)))
+    session.ask(GetSnapshot())
+    source = session.source
+    assert isinstance(source, Fleet)
+    kept = source._history.newest
+    assert kept is not None
+    source._nodes.pulse(kept.job, tmp_path)
+    assert kept.bytes == sum(part.path.stat().st_size for part in kept.answers.parts) > 0
+    session.ask(GatherSnapshot())
+    assert all(part.path.exists() for part in kept.answers.parts)
+    session.ask(SaveIncident(tmp_path / "x.oncall"))
+    with Incident.open(tmp_path / "x.oncall") as saved:
+        assert saved.rows("ops") > 0
+
+
 def test_a_folder_of_shards_opens_as_a_recording(shards: Path) -> None:
     session = open_recording([shards], None)
     assert not session.live

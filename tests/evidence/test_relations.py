@@ -18,7 +18,7 @@ from oncall.evidence.incident import Incident
 from oncall.evidence.registry import all_relations, base_tables, checked, found_below
 from oncall.evidence.relations import Relation
 from oncall.evidence.relations import relation as declared
-from oncall.evidence.schema import TABLES
+from oncall.evidence.schema import BY_NAME, TABLES, Column
 
 RANK = [("rank", "INTEGER", "", "a rank")]
 
@@ -330,6 +330,19 @@ def test_a_cycle_of_relations_is_named_in_order() -> None:
     names = re.findall(r"(\w) \(", str(raised.value))
     assert len(names) == 4
     assert set(pairwise(names)) == {("a", "b"), ("b", "c"), ("c", "a")}
+
+
+def test_columns_named_alone_are_as_the_first_that_is_read_declares_them() -> None:
+    size = ("bytes", "BIGINT", "bytes", "all of it")
+    summed = declared("summed", reads=["ops"], columns=["job rank", size], source="")(lambda: "")
+    above = declared("above", reads=["summed", "ops"], columns=["bytes op"], source="")(lambda: "")
+    found = checked([above, summed])
+    ops = {column.name: column for column in BY_NAME["ops"].columns}
+    assert found["summed"].columns == (ops["job"], ops["rank"], Column(*size))
+    assert found["above"].columns == (Column(*size), ops["op"])
+    lacking = declared("lacking", reads=["ops"], columns=["rank sise"], source="")(lambda: "")
+    with pytest.raises(ValueError, match=r"lacking \(.*\): nothing that it reads has sise"):
+        checked([lacking])
 
 
 def test_relations_are_declared_in_any_order_and_found_however_deep(

@@ -31,9 +31,6 @@ def evidence_of(path: Path, job: str | None) -> Incident:
 
         rulebooks = rulebooks_in_force((), True, {}).in_force
         incident = read_shards(shards, Wanted(job), rulebooks).incident
-    try:
+    with incident.handed_on():
         window.keep_job(incident.con, job)
-    except BaseException:
-        incident.close()
-        raise
-    return incident
+        return incident

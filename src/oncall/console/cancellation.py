@@ -13,9 +13,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from oncall.core.errors import Interrupted
+
+if TYPE_CHECKING:
+    from oncall.evidence.incident import Incident
 
 _AGAIN_S = 0.05
 
@@ -43,6 +46,18 @@ class Task:
         """Interrupt this incident if the task is stopped. Raises Interrupted if it has been stopped
         already."""
         self.on_stop(computing.interrupt)
+
+    @contextmanager
+    def computing(self, incident: Incident) -> Iterator[None]:
+        """As `uses`; where the block fails the incident is closed, and nothing interrupts it any
+        more."""
+        with incident.handed_on():
+            try:
+                self.uses(incident)
+                yield
+            except BaseException:
+                self.end()
+                raise
 
     def on_stop(self, stop: Callable[[], object]) -> None:
         """`stop` is called, perhaps more than once, from another thread, but never after the

@@ -139,12 +139,9 @@ class Fleet(Source):
             since_ns = None if self._since_ns is None else at_ns - self._since_ns
             incident, gathered = self._nodes.gather(job, since_ns, None, Path(folder), task)
         hosts = self._nodes.last.hosts(at_ns)
-        try:
+        with incident.handed_on():
             self._nodes.leave()  # hosts that know nothing of this job may know of the next
             first_ns, last_ns = window.span(incident.con)
-        except BaseException:
-            incident.close()
-            raise
         moment = Moment(last_ns, first_ns, last_ns, self.live)
         return Evidence(incident, gathered.job, moment, hosts, scheduler=self._reach.scheduler)
 
@@ -193,14 +190,11 @@ class Fleet(Source):
         return merged(gathered.answers, gathered.job, self._reach.memory)
 
     def _evidence(self, incident: Incident, gathered: Gathered, at_ns: int | None) -> Evidence:
-        try:
+        with incident.handed_on():
             self._probes.add_to(incident, gathered.since_ns)
             first_ns, last_ns = window.span(incident.con)
             if at_ns is not None:
                 window.cut_after(incident.con, at_ns)
-        except BaseException:
-            incident.close()
-            raise
         if first_ns is not None:
             self._first_ns = min(first_ns, self._first_ns or first_ns)
         if at_ns is None:

@@ -101,12 +101,9 @@ class Nodes:
         """
         self._stopping(task, lambda: self._all)
         incident, gathered = self._loop.run(self._gathered(job, since_ns, until_ns, folder, tables))
-        try:
+        with incident.handed_on():
             task.check()
-        except BaseException:
-            incident.close()
-            raise
-        return incident, gathered
+            return incident, gathered
 
     def finer(
         self, job: str, node: str, wanted: Finer, span: Window, folder: Path, task: Task

@@ -92,13 +92,8 @@ class Recording(Source):
         if self._several is not None:
             return tuple(JobLine(job, 0, 0, None, "recorded") for job in self._several.jobs)
         incident = self._copy()
-        try:
-            task.uses(incident)
+        with task.computing(incident):
             lines = tuple(job_line(incident, job) for job in window.jobs(incident.con))
-        except BaseException:
-            task.end()
-            incident.close()
-            raise
         # Copying takes longest: the first snapshot goes on with it.
         self._opened = incident
         return lines
@@ -120,15 +115,10 @@ class Recording(Source):
     def look(self, job: str, task: Task) -> Evidence:
         self._read_once()
         incident = Incident.in_place(self._file_of(job))
-        try:
-            task.uses(incident)
+        with task.computing(incident):
             window.keep_job(incident.con, job)
             incident.disbelieve()
             first_ns, last_ns = window.span(incident.con)
-        except BaseException:
-            task.end()
-            incident.close()
-            raise
         return Evidence(incident, job, Moment(last_ns, first_ns, last_ns), origin=self._origin)
 
     def _file_of(self, job: str) -> Path:
@@ -147,8 +137,7 @@ class Recording(Source):
         if self._several is not None and self._job is None:
             raise UsageError(str(self._several))
         incident = self._copy()
-        try:
-            task.uses(incident)
+        with task.computing(incident):
             job = window.keep_job(incident.con, self._job)
             if job not in self._spans:
                 self._spans[job] = window.span(incident.con)
@@ -160,10 +149,6 @@ class Recording(Source):
                 moment = replace(moment, at_ns=min(max(at_ns, first_ns), last_ns))
                 if moment.at_ns is not None and moment.at_ns < last_ns:
                     window.cut_after(incident.con, moment.at_ns)
-        except BaseException:
-            task.end()
-            incident.close()
-            raise
         return Evidence(incident, job, moment, origin=self._origin)
 
     def save(self, path: Path) -> None:

@@ -203,15 +203,10 @@ class Replay:
         stops_only: bool = False,
     ) -> Shown:
         """The evidence with its snapshot; where that fails it is closed."""
-        try:
-            task.uses(evidence.incident)
+        with task.computing(evidence.incident):
             shown = self._diagnosed(evidence, read, lane, stops_only)
             task.check()
-        except BaseException:
-            task.end()
-            evidence.incident.close()
-            raise
-        return shown
+            return shown
 
     def _diagnosed(
         self, evidence: Evidence, read: Rulebooks, lane: Lane, stops_only: bool

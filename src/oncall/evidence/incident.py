@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain, product
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -81,16 +82,12 @@ class Incident:
         `open` does."""
         if not path.is_file():
             raise BadInput(str(path), "no such file")
-        incident = cls.empty()
-        try:
+        with cls.empty().handed_on() as incident:
             if memory_bytes is not None:
                 incident.bound_memory(memory_bytes)
             copy_saved(incident.con, path, in_place=True)
-        except BaseException:
-            incident.close()
-            raise
-        incident._believed |= set(believed)
-        return incident
+            incident._believed |= set(believed)
+            return incident
 
     @classmethod
     def open(cls, path: Path, memory_bytes: int | None = None) -> Incident:
@@ -102,8 +99,7 @@ class Incident:
         """
         if not path.is_file():
             raise BadInput(str(path), "no such file")
-        incident = cls.empty()
-        try:
+        with cls.empty().handed_on() as incident:
             if memory_bytes is not None:
                 incident.bound_memory(memory_bytes)
                 copy_saved(incident.con, path)
@@ -112,10 +108,16 @@ class Incident:
                 incident.con.execute(f"SET memory_limit = '{share >> 20}MiB'")
                 copy_saved(incident.con, path)
                 incident.con.execute("RESET memory_limit")
+            return incident
+
+    @contextmanager
+    def handed_on(self) -> Iterator[Incident]:
+        """Closed if the block fails; else whoever gets it closes it."""
+        try:
+            yield self
         except BaseException:
-            incident.close()
+            self.close()
             raise
-        return incident
 
     def save(self, path: Path) -> None:
         """Write all evidence to `path` at once: a temporary file beside it, then a rename.
@@ -185,6 +187,13 @@ class Incident:
         self._lacks.clear()
         self._believed.discard(table)
         return self._grown(insert(self.con, table, BY_NAME[table].columns, columns))
+
+    def append_rows(self, table: str, rows: Iterable[Mapping[str, Any]], **same: Any) -> int:
+        """Add rows that need not have the same columns; `same` are alike in all. None: nothing."""
+        rows = list(rows)
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {name: [row.get(name) for row in rows] for name in names}
+        return self.append(table, {**same, **columns}) if rows else 0
 
     def _grown(self, rows: int) -> int:
         """So many rows were added. Many are compressed, which costs as much CPU as is saved when

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -61,10 +62,28 @@ def checked(declared: Iterable[Relation]) -> dict[str, Relation]:
         raise ValueError("\n".join(problems))
     reads = {name: [read for read in one.inputs if read in known] for name, one in known.items()}
     try:
-        return {name: known[name] for name in TopologicalSorter(reads).static_order()}
+        order = list(TopologicalSorter(reads).static_order())
     except CycleError as error:
         cycle = " reads ".join(_place(known[name]) for name in reversed(error.args[1]))
         raise ValueError(f"a cycle of relations: {cycle}") from None
+    found: dict[str, Relation] = {}
+    for name in order:
+        found[name] = _with_types(known[name], found)
+    return found
+
+
+def _with_types(one: Relation, known: Mapping[str, Relation]) -> Relation:
+    """The relation, its columns that pass through as what it reads declares them."""
+    above = {
+        column.name: column
+        for read in reversed(one.inputs)
+        for column in (known[read] if read in known else BY_NAME[read]).columns
+    }
+    lacking = [each.name for each in one.columns if not each.type and each.name not in above]
+    if lacking:
+        raise ValueError(f"{_place(one)}: nothing that it reads has {', '.join(lacking)}")
+    columns = tuple(each if each.type else above[each.name] for each in one.columns)
+    return replace(one, columns=columns)
 
 
 def _problems(one: Relation, known: Mapping[str, Relation]) -> Iterator[str]:

@@ -9,6 +9,9 @@ need, as a table reachable by its plain name. oncall.evidence.registry finds the
         '''Ranks that have an operation in flight.'''
         return "SELECT DISTINCT rank FROM ops WHERE ended_ns IS NULL"
 
+Columns that pass through may be named alone, `"job comm rank"`: each is as the first of what the
+relation reads declares it.
+
 A number that decides something is a parameter: `params={"long": Param("5 min", "why")}` is `$long`
 in the SELECT and the keyword argument `long` of a function, in its base unit (ns, bytes, ratio).
 `params={"long": "busy.long"}` is the parameter of another relation. Functions that need many carry
@@ -117,7 +120,7 @@ def relation(
     name: str,
     *,
     reads: Sequence[str],
-    columns: Sequence[tuple[str, str, str, str]],
+    columns: Sequence[Sequence[str]],
     source: str,
     optional: Sequence[str] = (),
     empty_without: Sequence[str] = (),
@@ -137,7 +140,7 @@ def relation(
         return Relation(
             name=name,
             module=function.__module__,
-            columns=tuple(Column(*column) for column in columns),
+            columns=tuple(_declared(columns)),
             reads=tuple(reads),
             optional=tuple(dict.fromkeys((*optional, *named))),
             empty_without=tuple(empty_without),
@@ -151,6 +154,15 @@ def relation(
         )
 
     return declare
+
+
+def _declared(columns: Sequence[Sequence[str]]) -> Iterator[Column]:
+    """One without a type passes through; the registry knows of what."""
+    for one in columns:
+        if isinstance(one, str):
+            yield from (Column(name, "", "", "") for name in one.split())
+        else:
+            yield Column(*one)
 
 
 def _named_in(sql: str) -> Iterator[str]:

@@ -90,11 +90,9 @@ class Gather:
         tree: Tree | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        """`folder` receives the answers of gateways, None: a temporary one; all answers are to be
-        read before another turn, or leaving;
-        `patience_s` is the time limit of a host for one phase,
-        `at_once` the number of hosts or gateways that may send evidence at a time, and `tree` says
-        which hosts are asked through gateways."""
+        """`folder` receives the answers, None: a temporary one, until leaving; `patience_s` is the
+        time limit of a host for one phase, `at_once` the number of hosts or gateways that may send
+        evidence at a time, and `tree` says which hosts are asked through gateways."""
         self._transport = transport
         self._window = window
         self._folder = folder or Path()
@@ -110,7 +108,6 @@ class Gather:
         self._branches: dict[str, Branch] = {}  # by gateway
         self._stack = AsyncExitStack()
         self._own = Path()  # for answers that may come after the gather that asked
-        self._received: list[Path] = []  # folders of those that have come
         self.parts: list[ReceivedPart] = []
 
     async def __aenter__(self) -> Gather:
@@ -120,9 +117,7 @@ class Gather:
             self._folder = self._own
         if self._tree is not None:
             await self._stack.enter_async_context(opened(self._tree.transport))
-            for name in dict.fromkeys(
-                self._tree.gateway_of[h] for h in self._hosts if h in self._tree.gateway_of
-            ):
+            for name in dict.fromkeys(filter(None, map(self._tree.gateway_of.get, self._hosts))):
                 self._open_branch(name)
         for host in self._hosts.values():
             if self._branch(host) is None:
@@ -154,9 +149,6 @@ class Gather:
 
     def turn(self, window: Window, folder: Path) -> None:
         """Query another window from the greeted hosts. Earlier answers are dropped."""
-        for received in self._received:
-            shutil.rmtree(received, ignore_errors=True)
-        self._received = []
         self._window, self._folder = window, folder
         self._stopped = asyncio.Event()
         self._phase = Progress("greet", 0, 0, 0)
@@ -172,24 +164,19 @@ class Gather:
                 self._leaving.append(asyncio.create_task(branch.gateway.left()))
                 self._open_branch(gateway)
         for host in list(self._hosts.values()):
-            if self._branch(host) is not None:
-                # Its gateway knows whom to try again in the background.
-                if host.outcome.kind in ANSWERED:
-                    host.greeted = host.outcome.kind == "no-data"
-                else:
-                    self._renew(host)
-                continue
-            if host.asking is not None and host.asking.seconds < LATE_S:
+            through = self._branch(host) is not None  # its gateway tries again in the background
+            if not through and host.asking is not None and host.asking.seconds < LATE_S:
                 host.go_on()
-                continue
-            if host.outcome.kind in ANSWERED or host.trying is not None:
+            elif host.outcome.kind in ANSWERED or (host.trying is not None and not through):
                 host.greeted = host.outcome.kind == "no-data"
-                continue
-            fresh = self._renew(host)
-            if host.outcome.kind != "interrupted":
-                patience_s = max(LATE_S, self._patience_s)
-                fresh.try_again(host.outcome, window.since_ns, patience_s)
-            fresh.attend(self._transport, self._count)
+            else:
+                fresh = self._renew(host)
+                if through:
+                    continue
+                if host.outcome.kind != "interrupted":
+                    patience_s = max(LATE_S, self._patience_s)
+                    fresh.try_again(host.outcome, window.since_ns, patience_s)
+                fresh.attend(self._transport, self._count)
 
     def _renew(self, host: Host) -> Host:
         """Begin anew with a host: neither greeted nor connected."""
@@ -221,9 +208,7 @@ class Gather:
     async def greet(self) -> Mapping[str, Outcome]:
         """Greet every host that is not greeted yet; returns the outcome of each."""
         late = [each for each in self._hosts.values() if each.trying is not None]
-        known = [
-            name for name, each in self._hosts.items() if not each.greeted and each.trying is None
-        ]
+        known = [name for name, one in self._hosts.items() if not (one.greeted or one.trying)]
         hello = Request("hello", since_ns=self._window.since_ns)
         await asyncio.gather(self._run("greet", dict.fromkeys(known, hello)), grace(late))
         for host in late:
@@ -262,12 +247,11 @@ class Gather:
         hosts = ((name, self._hosts[name]) for name in comms)
         # One that was late with its digest answers the next already.
         there = [name for name, host in hosts if host.outcome.kind == "ok" and not host.asking]
-        asked = {name: comms[name] for name in there}
-        budget = max(LEAST_NODE_ROWS, min(DETAIL_ROWS, CONSOLE_ROWS // max(1, len(asked))))
+        budget = max(LEAST_NODE_ROWS, min(DETAIL_ROWS, CONSOLE_ROWS // max(1, len(there))))
         request = Request("detail", job=job, budget_rows=budget, tables=tuple(tables))
         requests = {
-            name: replace(request, comms=tuple(of), until_ns=(until_ns or {}).get(name))
-            for name, of in asked.items()
+            name: replace(request, comms=tuple(comms[name]), until_ns=(until_ns or {}).get(name))
+            for name in there
         }
         await self._run("detail", requests, self._slots)
 
@@ -303,8 +287,7 @@ class Gather:
             host.asking = None
             raise
         host.asking = None
-        self._received.append(asking.sink.folder)
-        self.parts += asking.sink.parts
+        self.parts += asking.sink.moved_to(self._folder)
         host.add_status(end.status)
         host.took(seconds)
         if is_late:
@@ -413,7 +396,10 @@ class Gather:
                 of_branch = {host.name: requests[host.name] for host in hosts}
                 await self._fetch_through(branch, of_branch)
         except Exception as error:  # whatever it is, its nodes must not be lost with it
-            self._go_direct(branch, error)
+            behind = [host for host in self._hosts.values() if self._branch(host) is branch]
+            branch.lose(error)
+            for host in behind:
+                host.attend(self._transport, self._count)
             await asyncio.gather(*(self._ask(host, requests, slots) for host in hosts))
             for host in hosts:
                 host.blame_gateway(branch.gateway.name, branch.lost)
@@ -431,28 +417,15 @@ class Gather:
                     {*left, stopping}, return_when=asyncio.FIRST_COMPLETED
                 )
                 left = waiting - {stopping}
+            for branch in branches if left else ():  # it hands on what it has
+                with suppress(HostError, OSError):
+                    await branch.stop()
             if left and branches:
-                await self._stop_branches(branches, left)
+                await asyncio.wait(left, timeout=STOP_S)
         finally:
             for task in (*asking, stopping):
                 task.cancel()
             await asyncio.gather(*asking, stopping, return_exceptions=True)
-
-    def _go_direct(self, branch: Branch, error: Exception) -> None:
-        """Connect to the hosts of a gateway that failed."""
-        behind = [host for host in self._hosts.values() if self._branch(host) is branch]
-        branch.lose(error)
-        for host in behind:
-            host.attend(self._transport, self._count)
-
-    async def _stop_branches(
-        self, branches: Iterable[Branch], waiting: Iterable[asyncio.Task[Any]]
-    ) -> None:
-        """Have gateways hand on what they have."""
-        for branch in branches:
-            with suppress(HostError, OSError):
-                await branch.stop()
-        await asyncio.wait(waiting, timeout=STOP_S)
 
     def _answered(self) -> None:
         self._phase = replace(self._phase, answered=self._phase.answered + 1)

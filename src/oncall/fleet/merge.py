@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from oncall.evidence.coverage import COLLECTOR, GATHERED
@@ -36,8 +35,7 @@ def merge(answers: Answers, job: str) -> Incident:
     An answer that cannot be read, or does not fit in the memory limit, becomes a gap. The caller
     closes the incident.
     """
-    incident = Incident.empty()
-    try:
+    with Incident.empty().handed_on() as incident:
         incident.con.execute(f"SET memory_limit = '{MEMORY_BYTES // 2**20}MiB'")
         bad: dict[str, str] = {}
         for one in load_parts(incident.con, answers.parts):
@@ -52,23 +50,16 @@ def merge(answers: Answers, job: str) -> Incident:
         name_unreported(incident.con)
         name_peers(incident.con)
         _add_clocks(incident, answers)
-    except BaseException:
-        incident.close()
-        raise
-    return incident
+        return incident
 
 
 def merge_measured(answers: Answers) -> tuple[Incident, dict[str, str]]:
     """An incident of what nodes measured on demand (probes, stacks) with their clocks, and the
     problems of hosts whose answers cannot be read. The caller closes the incident."""
-    incident = Incident.empty()
-    try:
+    with Incident.empty().handed_on() as incident:
         bad = {one.part.sender: one.problem for one in load_parts(incident.con, answers.parts)}
         _add_clocks(incident, answers)
-    except BaseException:
-        incident.close()
-        raise
-    return incident, bad
+        return incident, bad
 
 
 def measured_rows(measured: Incident) -> dict[str, dict[str, list[Any]]]:
@@ -92,24 +83,17 @@ def _add_collectors(
     incident: Incident, outcomes: Mapping[str, Outcome], bad: Mapping[str, str]
 ) -> None:
     """Rows in `collectors`: which hosts answered, which did not and why, and reported gaps."""
-    rows: dict[str, list[Any]] = defaultdict(list)
-
-    def add(node: str, source: str, error: str | None) -> None:
-        for column, value in (("node", node), ("source", source), ("error", error)):
-            rows[column].append(value)
-
+    rows: list[dict[str, str | None]] = []
     for host, outcome in outcomes.items():
         if outcome.kind == "no-data":
             continue  # no node of this job
         problem = None if outcome.kind == "ok" else _reason(outcome)
         if problem is None and host in bad:
             problem = f"{REASONS['protocol']}: {bad[host][:_MOST_TEXT]}"
-        add(outcome.node, GATHERED, problem)
-        for source, gap in own_gaps(outcome.status):
-            add(outcome.node, source, gap)
-    if rows:
-        # Without a time: the time of the query must not extend the window of the evidence.
-        incident.append("collectors", dict(rows))
+        said = [(GATHERED, problem), *own_gaps(outcome.status)]
+        rows += ({"node": outcome.node, "source": source, "error": one} for source, one in said)
+    # Without a time: the time of the query must not extend the window of the evidence.
+    incident.append_rows("collectors", rows)
 
 
 def _reason(outcome: Outcome) -> str:
@@ -128,14 +112,8 @@ def own_gaps(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _add_clocks(incident: Incident, answers: Answers) -> None:
-    measured = [(answers.outcomes[host].node, clock) for host, clock in answers.clocks.items()]
-    if measured:
-        incident.append(
-            "clocks",
-            {
-                "node": [node for node, _ in measured],
-                "at_ns": [clock.at_ns for _, clock in measured],
-                "offset_ns": [clock.offset_ns for _, clock in measured],
-                "error_ns": [clock.error_ns for _, clock in measured],
-            },
-        )
+    measured = (
+        {"node": answers.outcomes[host].node, **asdict(clock)}
+        for host, clock in answers.clocks.items()
+    )
+    incident.append_rows("clocks", measured)

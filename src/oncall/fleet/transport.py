@@ -12,10 +12,11 @@ many nodes answer at once.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Protocol, TypeGuard
 
@@ -118,6 +119,13 @@ class FolderSink:
         path = self.folder / f"{len(self.parts)}.{table}.parquet"
         self.parts.append(ReceivedPart(self.sender, table, rows, path))
         return path.open("wb")
+
+    def moved_to(self, folder: Path) -> list[ReceivedPart]:
+        """The parts, below another folder from now on."""
+        place = folder / self.folder.name
+        if place != self.folder:
+            shutil.move(self.folder, place)
+        return [replace(part, path=place / part.path.name) for part in self.parts]
 
 
 _ROUND_TRIPS = 3  # to measure a clock by

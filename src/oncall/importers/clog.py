@@ -27,7 +27,7 @@ from oncall.evidence.incident import Incident
 from oncall.importers import files
 from oncall.importers.bounds import metered
 from oncall.importers.flight_recorder.names import operation
-from oncall.importers.recordings import append_recording, append_rows
+from oncall.importers.recordings import append_recording
 
 KIND = "clog"
 OF_ONE_JOB = True  # a file a rank, maybe in a folder a rank
@@ -170,12 +170,12 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     if world_size:
         incident.append("jobs", {"job": job, "world_size": [world_size]})
     known = sorted({rank for rank in ranks.values() if rank is not None})
-    append_rows(incident, "ranks", [{"job": job, "rank": rank} for rank in known])
-    append_rows(incident, "comms", list(_membership_rows(job, groups.values())))
+    incident.append_rows("ranks", ({"rank": rank} for rank in known), job=job)
+    incident.append_rows("comms", _membership_rows(job, groups.values()))
     for log in logs:
         rank = ranks[log.path]
         rows = [] if rank is None else list(_rows(log, rank, groups, job))
-        append_rows(incident, "ops", rows)
+        incident.append_rows("ops", rows)
         unplaced = "no communicator of the whole job is in it: its rank is unknown"
         append_recording(
             incident,

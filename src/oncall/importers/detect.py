@@ -248,15 +248,8 @@ def _note_unknown(files: Iterable[_File], incident: Incident, job: str) -> None:
 
 
 def _note(problems: Mapping[Path, str], incident: Incident, job: str) -> None:
-    if problems:
-        incident.append(
-            "recordings",
-            {
-                "job": job,
-                "path": [str(path) for path in problems],
-                "problem": list(problems.values()),
-            },
-        )
+    rows = ({"path": str(path), "problem": problem} for path, problem in problems.items())
+    incident.append_rows("recordings", rows, job=job)
 
 
 def _is_note(file: _File) -> bool:

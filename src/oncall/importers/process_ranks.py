@@ -96,31 +96,17 @@ def write_members(
     spanning = comms[numbering.world].size if numbering.world is not None else world_size
     if spanning:
         incident.append("jobs", {"job": job, "world_size": [spanning]})
-    homes = sorted(numbering.homes.items())
-    if homes:
-        incident.append(
-            "ranks",
-            {
-                "job": job,
-                "rank": [rank for rank, _ in homes],
-                "node": [process.host for _, process in homes],
-                "gpu": [process.gpu for _, process in homes],
-                "pid": [process.pid for _, process in homes],
-            },
-        )
-    placed = sorted((comm, place, rank) for (comm, place), rank in numbering.ranks.items())
-    if placed:
-        incident.append(
-            "comms",
-            {
-                "job": job,
-                "comm": [comm for comm, _, _ in placed],
-                "rank": [rank for _, _, rank in placed],
-                "comm_rank": [place for _, place, _ in placed],
-                "size": [comms[comm].size for comm, _, _ in placed],
-                "name": [comms[comm].name for comm, _, _ in placed],
-            },
-        )
+    homes = (
+        {"rank": rank, "node": process.host, "gpu": process.gpu, "pid": process.pid}
+        for rank, process in sorted(numbering.homes.items())
+    )
+    incident.append_rows("ranks", homes, job=job)
+    placed = (
+        {"comm": comm, "rank": rank, "comm_rank": place, "size": of.size, "name": of.name}
+        for (comm, place), rank in sorted(numbering.ranks.items())
+        for of in [comms[comm]]
+    )
+    incident.append_rows("comms", placed, job=job)
 
 
 def _world(comms: Mapping[int, Members], known: Counter[Process], least_size: int) -> int | None:

@@ -1,9 +1,8 @@
-"""What importers add to the evidence tables of any recording: its row in `recordings`, and rows as
-columns."""
+"""What importers add to the evidence tables of any recording: its row in `recordings`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,3 @@ def append_recording(
             **{name: [value] for name, value in columns.items()},
         },
     )
-
-
-def append_rows(incident: Incident, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows that need not have the same columns."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    if rows:
-        incident.append(table, {name: [row.get(name) for row in rows] for name in names})

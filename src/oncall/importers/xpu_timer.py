@@ -51,19 +51,9 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
                         hung += [(place, int(number[:9]))] * (found["value"] != "0")
         except Unreadable as error:
             problem = str(error)
-        if hung:
-            incident.append(
-                "watchdog_reports",
-                {
-                    "job": job,
-                    "path": str(path),
-                    "attempt": 1,
-                    "line": [place for place, _ in hung],
-                    "rank": [rank for _, rank in hung],
-                    "kind": "timeout",
-                    "op": "a kernel",
-                },
-            )
+        said = {"job": job, "path": str(path), "attempt": 1, "kind": "timeout", "op": "a kernel"}
+        rows = ({"line": place, "rank": rank} for place, rank in hung)
+        incident.append_rows("watchdog_reports", rows, **said)
         note = None if hung or problem else "xpu_timer says of no rank that it hangs"
         append_recording(
             incident, job, KIND, path, len(hung), problem, [note], written_ns=written_ns

@@ -207,7 +207,7 @@ class ConsoleApp(Looking):
         if entry.id.startswith("show_"):
             self.show_screen(entry.id.removeprefix("show_"))
             return
-        done = getattr(self if entry.of_app else screen, entry.method)()
+        done = entry.perform(self if entry.of_app else screen)
         if done is not None:
             await done
 

@@ -37,14 +37,10 @@ def read_evidence(
     places = [Path(path) for path in paths]
     if (saved := saved_incident(places)) is not None:
         return Incident.in_place(saved, memory_bytes=memory_bytes)
-    incident = Incident.empty()
-    try:
+    with Incident.empty().handed_on() as incident:
         incident.bound_memory(memory_bytes)
         detect.load(places, incident, job, risk_the_job=risk_the_job, so_far=so_far)
-    except BaseException:
-        incident.close()
-        raise
-    return incident
+        return incident
 
 
 def saved_incident(paths: Sequence[Path]) -> Path | None:

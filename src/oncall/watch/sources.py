@@ -144,13 +144,9 @@ class WatchedRecordings(Source):
         if not places:
             listed = ", ".join(map(str, (*self._logs, *self._recordings)))
             raise UsageError(f"nothing to read yet: {listed}")
-        incident = Incident.empty()
-        try:
+        with Incident.empty().handed_on() as incident:
             detect.load(places, incident, self.job)
-        except BaseException:
-            incident.close()
-            raise
-        return incident
+            return incident
 
     def silence(self, now_ns: int) -> Silence | None:
         newest_ns = 0

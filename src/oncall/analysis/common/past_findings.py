@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     "past_findings",
     reads=["archived_findings"],
     columns=[
-        ("cluster", "VARCHAR", "", "the cluster it was in"),
-        ("past_job", "VARCHAR", "", "the job it was in"),
-        ("rulebook", "VARCHAR", "", "rulebook of its root cause"),
-        ("verdict", "VARCHAR", "", "its verdict"),
-        ("title", "VARCHAR", "", "the verdict in words"),
-        ("kind", "VARCHAR", "", "what was blamed: node, gpu, nic, link, rank ..."),
+        "cluster past_job rulebook verdict title kind",
         ("node", "VARCHAR", "", "its host, if known"),
         ("component", "VARCHAR", "", "such as gpu017/mlx5_3; NULL: no hardware was blamed"),
         ("ago_ns", "BIGINT", "ns", "how long before the end of this incident's evidence"),

@@ -11,11 +11,7 @@ from oncall.evidence import relation
     "group_places",
     reads=["members"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("role", "VARCHAR", "", "what it is for"),
-        ("name", "VARCHAR", "", "its name"),
-        ("size", "INTEGER", "ranks", "its size"),
+        "job comm role name size",
         ("nodes", "INTEGER", "", "nodes that its members run on; NULL if some are unknown"),
         ("across", "BOOLEAN", "", "its data crosses the network; NULL if unknown"),
     ],
@@ -39,9 +35,7 @@ def group_places() -> str:
     "process_places",
     reads=["members"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "global rank"),
-        ("node", "VARCHAR", "", "its host"),
+        "job rank node",
         ("host", "VARCHAR", "", "the same; HOSTS where it is not known"),
         ("process", "VARCHAR", "", "its process id; PID where it is not known"),
         ("reach", "VARCHAR", "", "what a command begins with to run there; empty if not known"),

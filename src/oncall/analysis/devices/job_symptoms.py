@@ -80,9 +80,7 @@ def _settings() -> str:
         ("role", "VARCHAR", "", "what that is for"),
         ("comm_name", "VARCHAR", "", "its name"),
         ("rank", "INTEGER", "", "of far_nics: a rank with a NIC beside another GPU"),
-        ("node", "VARCHAR", "", "its host"),
-        ("gpu", "INTEGER", "", "its GPU"),
-        ("nic", "VARCHAR", "", "its NIC"),
+        "node gpu nic",
         ("at_ns", "BIGINT", "ns", "since when, if known"),
         ("value", "DOUBLE", "", "ranks of a group; bytes that RDMA carried; channels; or a share: "
          "of bytes in the ordinary priority, of bytes sent beyond what training took before"),

@@ -21,9 +21,7 @@ from oncall.analysis.common.counters import (
 from oncall.evidence import Param, relation
 
 _PORT = [
-    ("node", "VARCHAR", "", "host"),
-    ("nic", "VARCHAR", "", "RDMA device"),
-    ("port", "INTEGER", "", "port number"),
+    "node nic port",
 ]
 _INTERVAL = [
     ("since_ns", "BIGINT", "ns", "the reading before"),
@@ -163,9 +161,7 @@ RAILS = """
     "nic_use",
     reads=["nic_rates", "nics"],
     columns=[
-        ("node", "VARCHAR", "", "host"),
-        ("nic", "VARCHAR", "", "RDMA device"),
-        ("port", "INTEGER", "", "port number"),
+        "node nic port",
         ("rank", "INTEGER", "", "the lowest rank that uses it, if known"),
         ("rail", "INTEGER", "", "place of the NIC among those of its node, from 0"),
         ("part", "INTEGER", "", "which twelfth of the recording, from 0"),

@@ -153,8 +153,7 @@ def _latencies() -> str:
     "nic_symptoms",
     reads=["nics|gpus|hosts|host_processes"],
     columns=[
-        ("node", "VARCHAR", "", "host"),
-        ("nic", "VARCHAR", "", "RDMA device"),
+        "node nic",
         ("rank", "INTEGER", "", "the lowest rank that uses it"),
         ("gpu", "INTEGER", "", "that rank's GPU"),
         ("rail", "INTEGER", "", "place of the NIC among those of its node, from 0"),

@@ -46,9 +46,7 @@ _SHARES = """
     "bandwidth_tests",
     reads=["log_events"],
     columns=[
-        ("job", "VARCHAR", "", "the job's name"),
-        ("attempt", "INTEGER", "", "start of the job, 1 first"),
-        ("path", "VARCHAR", "", "the file"),
+        "job attempt path",
         ("line", "BIGINT", "", "the heading of its table"),
         ("test", "VARCHAR", "", "which test, as far as stated, and the type of its elements"),
         ("ranks", "BIGINT", "ranks", "GPUs that took part; NULL: not stated"),

@@ -23,8 +23,7 @@ from oncall.evidence import Param, relation
     "step_times",
     reads=["logged_steps"],
     columns=[
-        ("job", "VARCHAR", "", "the job's name"),
-        ("attempt", "INTEGER", "", "start of the job, 1 first"),
+        "job attempt",
         ("iteration", "BIGINT", "", "iteration or step"),
         ("cost", "DOUBLE", "", "time of the slowest process, in ns, or the inverse of a rate"),
         ("costs", "DOUBLE[]", "", "every measure of it: the cost, that of its work, ..."),
@@ -62,8 +61,7 @@ def step_times() -> str:
     "slow_steps",
     reads=["log_events|logged_steps|watchdog_reports"],
     columns=[
-        ("job", "VARCHAR", "", "the job's name"),
-        ("attempt", "INTEGER", "", "start of the job, 1 first"),
+        "job attempt",
         ("first_iteration", "BIGINT", "", "first iteration of the slow span"),
         ("last_iteration", "BIGINT", "", "last one"),
         ("steps", "BIGINT", "", "logged iterations in it"),

@@ -148,11 +148,7 @@ def flow_sizes() -> str:
     reads=["flow_scores", "critical_steps", "late_steps"],
     empty_without=["flow_scores"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("seq", "BIGINT", "", "the collective"),
-        ("flow", "BIGINT", "", "a flow that is not the collective's"),
-        ("name", "VARCHAR", "", "its name for display"),
+        "job comm seq flow name",
         ("src_host", "VARCHAR", "", "its sender"),
         ("dst_host", "VARCHAR", "", "its receiver"),
         ("started_ns", "BIGINT", "ns", "its first byte, where known"),

@@ -20,9 +20,7 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 _COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
-    ("seq", "BIGINT", "", "the collective"),
+    "job comm seq",
     ("took_ns", "BIGINT", "ns", "the collective"),
     ("lost_ns", "DOUBLE", "ns", "what it lost on its critical path; or its latest flow"),
     ("side", "VARCHAR", "", "sender, receiver, elsewhere (a host that paused others), switch"),

@@ -279,8 +279,7 @@ def _found() -> str:
     "network_causes",
     reads=["critical_steps", "late_steps"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
+        "job comm",
         ("seq", "BIGINT", "", "of its collectives the one that lost most"),
         ("suspect", "VARCHAR", "", "the port that pauses come from; else flows or ends"),
         (

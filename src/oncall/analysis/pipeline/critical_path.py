@@ -108,9 +108,7 @@ _KIND = "job, replica, stage, chunk, task"
     empty_without=["stage_paths"],
     columns=[
         *VERTEX_COLUMNS,
-        ("vertex", "BIGINT", "", "its number"),
-        ("rank", "INTEGER", "", "the deciding member of the tensor-parallel group"),
-        ("node", "VARCHAR", "", "its host"),
+        "vertex rank node",
         ("started_ns", "BIGINT", "ns", "when it could begin, common time"),
         ("ended_ns", "BIGINT", "ns", "when it was done"),
         ("duration_ns", "BIGINT", "ns", "its own computation, without waiting for its inputs"),
@@ -150,9 +148,7 @@ def stage_graph() -> str:
     reads=["stage_vertices", "stage_paths"],
     empty_without=["stage_paths"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("iteration", "BIGINT", "", "training iteration"),
-        ("replica", "INTEGER", "", "the pipeline"),
+        "job iteration replica",
         *[
             (f"{side}_{name}", kind, unit, f"{meaning} of the task {waits}")
             for side, waits in (("from", "that is waited for"), ("to", "that waits"))

@@ -141,8 +141,7 @@ def _members() -> str:
     columns=[
         *VERTEX_COLUMNS,
         ("rank", "INTEGER", "", "the rank that its group waited for; NULL: no member stands out"),
-        ("node", "VARCHAR", "", "its host"),
-        ("started_ns", "BIGINT", "ns", "when it could begin, common time"),
+        "node started_ns",
         ("duration_ns", "BIGINT", "ns", "what it took; of the network: the transfer to it"),
         ("expected_ns", "DOUBLE", "ns", "what that should take"),
         ("excess_ns", "DOUBLE", "ns", "beyond"),

@@ -58,11 +58,7 @@ def lower_middle(values: Times, key: Integers, least: int = 2) -> tuple[Times, I
 ITS_PAST, PEERS = "its own past", "other pipelines"
 
 _KIND = [
-    ("job", "VARCHAR", "", "the job"),
-    ("replica", "INTEGER", "", "the pipeline"),
-    ("stage", "INTEGER", "", "pipeline stage"),
-    ("chunk", "INTEGER", "", "model chunk on the stage"),
-    ("task", "VARCHAR", "", "forward or backward"),
+    "job replica stage chunk task",
 ]
 
 

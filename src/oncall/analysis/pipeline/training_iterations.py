@@ -117,8 +117,7 @@ def _warming_up() -> str:
     reads=["stage_work"],
     empty_without=["stage_work"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("iteration", "BIGINT", "", "the iteration"),
+        "job iteration",
         ("micro_batches", "INTEGER", "", "micro-batches of each pipeline in it"),
         ("started_ns", "BIGINT", "ns", "its first task began, common time"),
         ("ended_ns", "BIGINT", "ns", "its last task ended, common time"),

@@ -16,9 +16,7 @@ _FAMILY = "job, op, bytes, size, nodes"
     "group_delays",
     reads=["rounds", "group_places"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("op", "VARCHAR", "", "operation"),
+        "job comm op",
         ("bytes", "BIGINT", "bytes", "bytes the caller passed"),
         ("role", "VARCHAR", "", "what the communicator is for"),
         ("comm_name", "VARCHAR", "", "its name"),

@@ -134,8 +134,7 @@ def left_off(line: Timeline) -> Ints:
     "own_time",
     reads=["computed_own_times", "operations"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
+        "job comm",
         ("seq", "BIGINT", "", "the round"),
         ("rank", "INTEGER", "", "global rank"),
         (

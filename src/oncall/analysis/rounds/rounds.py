@@ -121,8 +121,7 @@ def without_offsets(
     "rounds",
     reads=["operations"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
+        "job comm",
         ("seq", "BIGINT", "", "the round: operation number"),
         ("op", "VARCHAR", "", "operation"),
         ("bytes", "BIGINT", "bytes", "its size; elements where bytes are unknown"),

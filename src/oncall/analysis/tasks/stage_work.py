@@ -71,10 +71,7 @@ def _sized() -> str:
 
 
 _COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("rank", "INTEGER", "", "global rank"),
-    ("node", "VARCHAR", "", "host"),
-    ("stage", "INTEGER", "", "pipeline stage, 0 first"),
+    "job rank node stage",
     ("replica", "INTEGER", "", "which pipeline: its place among the replicas"),
     ("tensor_rank", "INTEGER", "", "place in the tensor-parallel group"),
     ("tp_comm", "UBIGINT", "", "communicator of the tensor-parallel group"),

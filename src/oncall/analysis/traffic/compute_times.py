@@ -18,8 +18,7 @@ from oncall.evidence import relation
     "alike_ranks",
     reads=["members"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "global rank"),
+        "job rank",
         ("class", "UBIGINT", "", "ranks of one class do the same work: replicas of each other"),
     ],
     source="Pulse 5.2: node similarity",

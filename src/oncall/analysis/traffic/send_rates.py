@@ -10,9 +10,7 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 _SENDER = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
-    ("rank", "INTEGER", "", "sending rank"),
+    "job comm rank",
 ]
 
 
@@ -25,12 +23,7 @@ _SENDER = [
         ("node", "VARCHAR", "", "its host"),
         ("turn", "BIGINT", "", "the collective's number"),
         ("seq", "BIGINT", "", "its operation number"),
-        ("op", "VARCHAR", "", "operation"),
-        ("started_ns", "BIGINT", "ns", "when data began to flow, on the console's clock"),
-        ("active_ns", "BIGINT", "ns", "actual communication time"),
-        ("epoch_ns", "BIGINT", "ns", "length of the epochs"),
-        ("undercount", "BOOLEAN", "", "events were lost"),
-        ("rate_bytes_per_s", "DOUBLE", "bytes/s", "volume over actual communication time"),
+        "op started_ns active_ns epoch_ns undercount rate_bytes_per_s",
         ("gap", "DOUBLE", "ratio", "pauses in it, of the actual time"),
         ("idle", "DOUBLE", "ratio", "pauses since all members had begun, of the actual time"),
         ("busy_ns", "DOUBLE", "ns", "actual time since all members had begun"),

@@ -64,8 +64,7 @@ def _delays() -> str:
         ("node", "VARCHAR", "", "its host"),
         ("rank", "INTEGER", "", "the rank; of a host that computes slowly the one that the others "
          "of the host wait for, if known"),
-        ("gpu", "INTEGER", "", "its GPU"),
-        ("nic", "VARCHAR", "", "its NIC"),
+        "gpu nic",
         ("comm", "UBIGINT", "", "its communicator, or one of those that pause"),
         ("kind", "VARCHAR", "", "group, where that is to blame"),
         ("at_ns", "BIGINT", "ns", "since when, on the console's clock"),

@@ -30,7 +30,7 @@ from oncall.importers.host_text import (
 )
 from oncall.importers.host_text.page import Page
 from oncall.importers.host_text.sections import sections
-from oncall.importers.recordings import append_recording, append_rows
+from oncall.importers.recordings import append_recording
 
 KIND = "host_text"
 OF_ONE_JOB = True  # in several folders: of several hosts
@@ -121,7 +121,7 @@ def _read_sections(lines: list[str], page: Page) -> None:
 def _write(incident: Incident, table: str, rows: Sequence[dict[str, Any]]) -> None:
     types = {column.name: column.type for column in BY_NAME[table].columns}
     kept = [{name: _kept(value, types[name]) for name, value in row.items()} for row in rows]
-    append_rows(incident, table, kept)
+    incident.append_rows(table, kept)
 
 
 def _kept(value: Any, kind: str) -> Any:

@@ -302,18 +302,8 @@ def _write_places(logs: Sequence[LogFile], incident: Incident, job: str) -> None
         incident.append("jobs", {"job": job, "world_size": [world]})
     reports = [row for log in logs for row in log.rows["watchdog_reports"]]
     places = places_of(events, reports, world)
-    if places:
-        incident.append(
-            "ranks",
-            {
-                "job": job,
-                "rank": list(places),
-                **{
-                    name: [place.get(name) for place in places.values()]
-                    for name in ("node", "local_rank", "pid", "pci_bus")
-                },
-            },
-        )
+    rows = ({"rank": rank, **place} for rank, place in places.items())
+    incident.append_rows("ranks", rows, job=job)
 
 
 def _write_recording(incident: Incident, job: str, log: LogFile) -> None:

@@ -68,11 +68,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
             rows, notes = list(_rows(lines)), list(_notes(lines))
         except Unreadable as error:
             problem = str(error)
-        if rows:
-            names = ("line", "rank", "node", "kind", "code", "text")
-            columns = {name: [row.get(name) for row in rows] for name in names}
-            same = {"job": job, "path": str(path), "attempt": 1}
-            incident.append("log_events", {**same, **columns})
+        incident.append_rows("log_events", rows, job=job, path=str(path), attempt=1)
         if not (rows or notes or problem):
             notes = ["NCCL's diagnostics report no fault at their moment"]
         append_recording(

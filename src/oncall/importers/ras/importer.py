@@ -161,46 +161,23 @@ def _write_poll(incident: Incident, job: str, poll: Poll, numbering: Numbering) 
     # In text, communicators in good order are counted, not listed: their ranks did answer.
     answered = range(poll.ranks if poll.complete else 0)
     rows += [_Row(rank=rank, state="running") for rank in answered if rank not in reported]
-    if rows:
-        incident.append(
-            "launches",
-            {
-                "job": job,
-                "comm": [row.comm for row in rows],
-                "rank": [row.rank for row in rows],
-                "at_ns": [row.at_ns or poll.at_ns for row in rows],
-                "launched": [row.launched for row in rows],
-                "state": [row.state for row in rows],
-                "source": KIND,
-                "node": [row.process.host if row.process else None for row in rows],
-                "gpu": [row.process.gpu if row.process else None for row in rows],
-                "pid": [row.process.pid if row.process else None for row in rows],
-            },
-        )
-    _write_calls(incident, job, poll, numbering)
-    _write_events(incident, poll)
-    return len(rows) + len(poll.events)
-
-
-def _write_calls(incident: Incident, job: str, poll: Poll, numbering: Numbering) -> None:
-    rows = [
-        (comm.comm, numbering.ranks.get((comm.comm, member.comm_rank)), op, calls)
+    incident.append_rows(
+        "launches", (row.columns(poll.at_ns) for row in rows), job=job, source=KIND
+    )
+    calls = (
+        {"comm": comm.comm, "rank": rank, "at_ns": poll.at_ns, "op": op, "launched": launched}
         for comm in poll.communicators
         for member in comm.members
-        for op, calls in member.calls
-    ]
-    if rows:
-        incident.append(
-            "call_counts",
-            {
-                "job": job,
-                "comm": [row[0] for row in rows],
-                "rank": [row[1] for row in rows],
-                "at_ns": [poll.at_ns] * len(rows),
-                "op": [row[2] for row in rows],
-                "launched": [row[3] for row in rows],
-            },
-        )
+        for rank in [numbering.ranks.get((comm.comm, member.comm_rank))]
+        for op, launched in member.calls
+    )
+    incident.append_rows("call_counts", calls, job=job)
+    events = (
+        {"node": one.process.host, "at_ns": one.at_ns, "code": one.code, "text": one.text}
+        for one in poll.events
+    )
+    incident.append_rows("host_events", events, source=KIND)
+    return len(rows) + len(poll.events)
 
 
 @dataclass(frozen=True)
@@ -213,6 +190,13 @@ class _Row:
     state: str | None = None
     process: Process | None = None
     at_ns: int | None = None
+
+    def columns(self, at_ns: int | None) -> dict[str, int | str | None]:
+        """The row, of a poll at an instant."""
+        columns = {"comm": self.comm, "rank": self.rank, "at_ns": self.at_ns or at_ns}
+        of = self.process or Process(None, None)
+        where = {"node": of.host, "gpu": of.gpu, "pid": of.pid}
+        return columns | {"launched": self.launched, "state": self.state} | where
 
 
 def _launches(comm: Communicator, numbering: Numbering) -> Iterator[_Row]:
@@ -230,20 +214,6 @@ def _gone(process: Process, state: str, numbering: Numbering) -> Iterator[_Row]:
         return
     for comm in sorted(known for (known, _), there in numbering.ranks.items() if there == rank):
         yield _Row(comm, rank, None, state)
-
-
-def _write_events(incident: Incident, poll: Poll) -> None:
-    if poll.events:
-        incident.append(
-            "host_events",
-            {
-                "node": [event.process.host for event in poll.events],
-                "at_ns": [event.at_ns for event in poll.events],
-                "source": KIND,
-                "code": [event.code for event in poll.events],
-                "text": [event.text for event in poll.events],
-            },
-        )
 
 
 def _write_recording(

@@ -136,14 +136,9 @@ def write_ranks(incident: Incident, job: str, processes: Sequence[Process]) -> N
     ranks: Mapping[int, Process] = {
         process.place.rank: process for process in processes if process.place.rank is not None
     }
-    placed = {rank: one.place for rank, one in ranks.items() if one.place.node or one.place.pid}
-    if placed:
-        incident.append(
-            "ranks",
-            {
-                "job": job,
-                "rank": list(placed),
-                "node": [place.node for place in placed.values()],
-                "pid": [place.pid for place in placed.values()],
-            },
-        )
+    placed = (
+        {"rank": rank, "node": one.place.node, "pid": one.place.pid}
+        for rank, one in ranks.items()
+        if one.place.node or one.place.pid
+    )
+    incident.append_rows("ranks", placed, job=job)

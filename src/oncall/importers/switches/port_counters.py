@@ -35,7 +35,7 @@ from oncall.importers.bounds import metered
 from oncall.importers.host_names import host_named, is_word
 from oncall.importers.host_text.sections import Section, sections
 from oncall.importers.logs.clock import MONTHS
-from oncall.importers.recordings import append_recording, append_rows
+from oncall.importers.recordings import append_recording
 from oncall.importers.switches.shell_tables import Reader, Reading, cells, is_rule, reader_of
 
 KIND = "port_counters"
@@ -152,8 +152,8 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     found = [_read(path) for path in sorted(paths)]
     _order([file for file in found if file.ports and not file.dated])
     for file in found:
-        append_rows(incident, "nic_priorities", file.priorities)
-        append_rows(incident, "nics", file.ports)
+        incident.append_rows("nic_priorities", file.priorities)
+        incident.append_rows("nics", file.ports)
         append_recording(
             incident,
             job,

@@ -69,17 +69,9 @@ class Reports:
         depths = [row[1] / (row[3] - row[2]) if row[3] > row[2] else None for row in rows]
         columns = {**_columns(rows), "queue_depth": depths, "flow": numbers}
         incident.append("switch_flows", columns)
-        meters = list(self.meters)
-        incident.append(
-            "switch_meters",
-            {
-                "switch": [key[0] for key in meters],
-                "from_port": [key[1] for key in meters],
-                "to_port": [key[2] for key in meters],
-                "at_ns": [key[3] for key in meters],
-                "bytes": list(self.meters.values()),
-            },
-        )
+        names = ("switch", "from_port", "to_port", "at_ns", "bytes")
+        meters = (dict(zip(names, (*key, of), strict=True)) for key, of in self.meters.items())
+        incident.append_rows("switch_meters", meters)
 
 
 def _columns(rows: list[tuple[_Period, int, int, int]]) -> dict[str, list[object]]:

@@ -215,7 +215,7 @@ def _write_links(incident: Incident, text: str) -> tuple[int, str | None]:
     expected = int(lines[0].split()[2])
     switches = {int(word) for word in lines[1].split()}
     used: dict[int, int] = {}
-    rows: list[tuple[Any, ...]] = []
+    rows: list[dict[str, Any]] = []
     for line in lines[2:]:
         link = re.match(r"(\d{1,6}) (\d{1,6}) (\d{1,6}(?:\.\d+)?)([KMGT]?)bps ", line)
         if link is None or len(rows) == expected:
@@ -223,11 +223,11 @@ def _write_links(incident: Incident, text: str) -> tuple[int, str | None]:
         ends = int(link[1]), int(link[2])
         for end in ends:
             used[end] = used.get(end, 0) + 1
-        names = [f"SW{end}" if end in switches else f"host{end}" for end in ends]
+        a, b = (f"SW{end}" if end in switches else f"host{end}" for end in ends)
         rate = int(float(link[3]) * _BITS[link[4]] / 8)
-        rows.append((names[0], used[ends[0]], names[1], used[ends[1]], rate))
-    columns = ("a", "a_port", "b", "b_port", "rate_bytes_per_s")
-    incident.append("links", {name: [row[i] for row in rows] for i, name in enumerate(columns)})
+        ports = {"a": a, "a_port": used[ends[0]], "b": b, "b_port": used[ends[1]]}
+        rows.append({**ports, "rate_bytes_per_s": rate})
+    incident.append_rows("links", rows)
     missing = expected - len(rows)
     problem = f"{missing} of {expected} links are missing" if missing else None
     return len(rows), problem

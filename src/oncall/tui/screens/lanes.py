@@ -57,9 +57,9 @@ def lane_actions(screen: str, words: Words) -> dict[str, ActionEntry[Any]]:
         ActionEntry(f"{screen}.critical", "c", "Critical",
                     f"Go to the next {words.bar} on the critical path.", _needs_path, bar=True),
         ActionEntry(f"{screen}.before", "left_parenthesis", "Before",
-                    f"Show the previous {words.picture}.", before, bar=True),
+                    f"Show the previous {words.picture}.", before, bar=True, by=("neighbour", -1)),
         ActionEntry(f"{screen}.after", "right_parenthesis", "After",
-                    f"Show the next {words.picture}.", after, bar=True),
+                    f"Show the next {words.picture}.", after, bar=True, by=("neighbour", 1)),
         ActionEntry(f"{screen}.worst", "w", "Worst",
                     f"Show {words.worst} again.", _needs_choice),
         ActionEntry(f"{screen}.rank", "r", "Rank",
@@ -342,11 +342,8 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         self.chosen_key = key
         self.ask_view()
 
-    def action_before(self) -> None:
-        self.choose(self.neighbour(-1))
-
-    def action_after(self) -> None:
-        self.choose(self.neighbour(1))
+    def action_neighbour(self, step: int) -> None:
+        self.choose(self.neighbour(step))
 
     def action_worst(self) -> None:
         self.choose(None)

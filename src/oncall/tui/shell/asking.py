@@ -338,31 +338,12 @@ class Asking(Glancing):
     def action_follow(self) -> None:
         self._move(self.state.cursor.following())
 
-    def action_step_back(self) -> None:
-        self._move(self.state.cursor.stepped(-1))
+    def action_step(self, steps: int) -> None:
+        self._move(self.state.cursor.stepped(steps))
 
-    def action_step_on(self) -> None:
-        self._move(self.state.cursor.stepped(1))
-
-    def action_stride_back(self) -> None:
-        self._move(self.state.cursor.stepped(-10))
-
-    def action_stride_on(self) -> None:
-        self._move(self.state.cursor.stepped(10))
-
-    def action_slower(self) -> None:
-        self.change(cursor=self.state.cursor.faster(-1))
-        self._tell_speed()
-
-    def action_faster(self) -> None:
-        self.change(cursor=self.state.cursor.faster(1))
-        self._tell_speed()
-
-    def action_next_finding(self) -> None:
-        self._to_finding(1)
-
-    def action_previous_finding(self) -> None:
-        self._to_finding(-1)
+    def action_speed(self, notches: int) -> None:
+        self.change(cursor=self.state.cursor.faster(notches))
+        self.tell(f"playing at {self.state.cursor.speed:g}x speed")
 
     def action_gather(self) -> None:
         if not self.state.jobs:
@@ -372,10 +353,7 @@ class Asking(Glancing):
         else:
             self._gather()
 
-    def _tell_speed(self) -> None:
-        self.tell(f"playing at {self.state.cursor.speed:g}x speed")
-
-    def _to_finding(self, way: int) -> None:
+    def action_finding(self, way: int) -> None:
         """To the next or the previous moment at which a finding began."""
         cursor = self.state.cursor
         here_ns = cursor.shown_ns

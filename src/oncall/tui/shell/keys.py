@@ -31,7 +31,8 @@ def always(_: Screen[Any]) -> str | None:
 
 @dataclass(frozen=True)
 class ActionEntry(Generic[ScreenT]):
-    """Something a key does. It is performed by the method `action_<last part of id>`.
+    """Something a key does. It is performed by the method `action_<last part of id>`, or by the one
+    that `by` names, with its arguments.
 
     `id` is `save` for everybody, `incident.copy` on the screen `incident`; it is what a
     configuration remaps. `why_not` tells why it cannot be done now, None if it can. `bar`: shown
@@ -44,10 +45,12 @@ class ActionEntry(Generic[ScreenT]):
     description: str  # one sentence
     why_not: Callable[[ScreenT], str | None] = always
     bar: bool = False
+    by: tuple[Any, ...] = ()
 
-    @property
-    def method(self) -> str:
-        return "action_" + self.id.rpartition(".")[2]
+    def perform(self, on: Any) -> Any:
+        """Do it, as the application or a screen can."""
+        method, *arguments = self.by or (self.id.rpartition(".")[2],)
+        return getattr(on, f"action_{method}")(*arguments)
 
     @property
     def of_app(self) -> bool:

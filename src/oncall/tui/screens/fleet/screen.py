@@ -101,9 +101,9 @@ class FleetScreen(ConsoleScreen):
         ActionEntry("fleet.sort", "u", "Sort", "Sort by that value, the greatest first, or group"
                     " again.", _needs_values, bar=True),
         ActionEntry("fleet.next_fault", "w", "Next fault", "Go to the next rank at fault.",
-                    _needs_fault, bar=True),
+                    _needs_fault, bar=True, by=("fault", 1)),
         ActionEntry("fleet.previous_fault", "b", "Previous fault",
-                    "Go to the previous rank at fault.", _needs_fault),
+                    "Go to the previous rank at fault.", _needs_fault, by=("fault", -1)),
         ActionEntry("fleet.communicator", "c", "Communicator",
                     "Show the communicator that this rank is blocked in.", _needs_operation,
                     bar=True),
@@ -369,11 +369,8 @@ class FleetScreen(ConsoleScreen):
         if why := fleet.left_out_phrase(snapshot.ranks, before, self._by):
             self.tell(why)
 
-    def action_next_fault(self) -> None:
-        self.query_one(RankGrid).next_fault(1)
-
-    def action_previous_fault(self) -> None:
-        self.query_one(RankGrid).next_fault(-1)
+    def action_fault(self, step: int) -> None:
+        self.query_one(RankGrid).next_fault(step)
 
     def action_communicator(self) -> None:
         self.app.go_to(Target("comm", self.blocked_comm()))
