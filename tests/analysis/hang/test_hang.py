@@ -160,6 +160,35 @@ def test_a_silent_member_calls_nothing_odd(job: Job) -> None:
     assert job.found("odd_calls", "rank") == []
 
 
+STEP = ["step at train.py:9", "main at train.py:2"]  # the innermost frame first
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "odd"),
+    [
+        ([["reduce at ddp.py:4", *STEP]], [(1, "code path")]),
+        ([["reduce at ddp.py:4", *STEP], ["save at io.py:3", STEP[1]]], [(1, "code path")]),
+        ([["save at io.py:3", STEP[1]]], [(0, "tie"), (1, "tie")]),
+        ([], [(0, "tie"), (1, "tie")]),
+    ],
+)
+def test_of_two_who_left_the_path_of_the_others_is_odd(
+    job: Job, elsewhere: list[list[str]], odd: list[tuple[int, str]]
+) -> None:
+    """Nothing but the operations in flight was kept: of two callers none has a majority."""
+    ops(job, seq=8, rank=[0, 1], op=["ReduceScatter", "AllGather"])
+    ranks = range(2, 2 + len(elsewhere))
+    if elsewhere:
+        ops(job, comm=2, seq=4, rank=[*ranks])
+    frames = [["scatter at tp.py:5", *STEP], ["sync at ema.py:8", STEP[1]], *elsewhere]
+    job.append(
+        "stacks",
+        {"rank": [0, 1, *ranks], "comm": [1, 1, *[2 for _ in ranks]], "kind": "coll"}
+        | {"seq": [8, 8, *[4 for _ in ranks]], "frames": frames},
+    )
+    assert job.found("odd_calls", "rank, judged_by", "comm = 1") == odd
+
+
 IN_A_CALL = "all_reduce at torch/distributed/distributed_c10d.py:9"
 
 
@@ -214,3 +243,25 @@ def test_of_a_cycle_who_departs_from_what_most_call_began_it(job: Job, seen_befo
     ops(job, seq=end + 1, rank=1, **open_ | {"op": "Barrier"})
     cycle = [rank for rank, how in job.found("hang_roots", "rank, how") if how == "cycle"]
     assert cycle == ([1] if seen_before else [0, 1, 2, 3])
+
+
+def test_of_a_cycle_who_skipped_a_call_before_others_began_it(job: Job) -> None:
+    """Rank 1 skips the second call of all. It waits two calls later, in one that is as it should
+    be, and hosts ahead of their devices have called what follows."""
+    groups = {1: (0, 1, 2, 3), 2: (0, 4), 3: (1, 5), 4: (2, 6), 5: (3, 7), 6: (0, 1), 7: (2, 3)}
+    roles = {1: "ep", 2: "tp", 3: "tp", 4: "tp", 5: "tp", 6: "cp", 7: "cp"}
+    for comm, ranks in groups.items():
+        place = {"rank": [*ranks], "comm_rank": [*range(len(ranks))], "size": len(ranks)}
+        job.append("comms", {"comm": comm, "role": roles[comm]} | place)
+    for rank in range(4):
+        tp, cp = rank + 2, 6 + rank // 2
+        skipped = rank == 1
+        calls = [1, 1, tp, cp] * 2 + [1, *[1] * (not skipped), tp, cp] + [1, 1]
+        done = 10 if skipped else 9
+        seqs = [calls[: at + 1].count(comm) for at, comm in enumerate(calls)]
+        at_ns = [100 * (at + skipped * (at > 8)) for at in range(1, len(calls) + 1)]
+        ended_ns = [at + 50 if nth < done else None for nth, at in enumerate(at_ns)]
+        observed_ns = [None if end else 700 * 10**9 for end in ended_ns]
+        times = {"enqueued_ns": at_ns, "ended_ns": ended_ns, "observed_ns": observed_ns}
+        ops(job, comm=calls, seq=seqs, rank=rank, **times)
+    assert job.found("hang_roots", "rank, how") == [(1, "cycle")]

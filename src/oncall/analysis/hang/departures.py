@@ -71,15 +71,24 @@ _DEPARTED = """
         FROM operations o LEFT JOIN members m USING (job, comm, rank)
         WHERE o.job = $job AND called_ns IS NOT NULL),
     steps AS (
-        SELECT b.rank, a.place, a.kind, a.seq, a.call AS before, b.call, b.comm, b.seq AS number
+        SELECT b.rank, b.nth, a.place, a.kind, a.seq, a.call AS before, b.call
         FROM calls a JOIN calls b ON b.rank = a.rank AND b.nth = a.nth + 1),
     stuck AS (
-        SELECT DISTINCT ON (rank) * FROM blocked_operations WHERE job = $job
-        ORDER BY rank, coalesce(entered_ns, called_ns), seq),
+        SELECT DISTINCT ON (c.rank) c.* FROM calls c JOIN blocked_operations b
+            ON b.job = $job AND b.rank = c.rank AND b.comm = c.comm AND b.seq = c.seq
+                AND b.kind = c.kind
+        WHERE list_contains($ranks, c.rank)
+        ORDER BY c.rank, coalesce(b.entered_ns, b.called_ns), c.seq),
+    -- What each called before any of these, with what it called since, up to its own.
+    since AS (
+        SELECT rank, min(nth) AS nth FROM (
+            SELECT c.rank, s.comm, max(c.nth) AS nth FROM calls c JOIN stuck s
+                ON s.comm = c.comm AND s.kind = c.kind AND c.seq < s.seq
+            GROUP BY ALL)
+        GROUP BY rank),
     mine AS (
-        SELECT s.* FROM steps s
-        JOIN stuck b ON b.rank = s.rank AND b.comm = s.comm AND b.seq = s.number
-        WHERE list_contains($ranks, s.rank))
+        SELECT s.* FROM steps s JOIN stuck b USING (rank) LEFT JOIN since f USING (rank)
+        WHERE s.nth BETWEEN coalesce(f.nth, b.nth) AND b.nth)
     SELECT rank FROM (
         SELECT m.rank, m.call, m.place, m.before, mode(s.call) AS most
         FROM mine m JOIN steps s USING (place, kind, seq, before) GROUP BY ALL

@@ -279,17 +279,21 @@ _HABIT = f"""
     GROUP BY signature
 """
 
-# How many other ranks call from where those that disagree do: who ran something else called from a
-# place of its own.
+# How many frames, from the outermost on, the stacks of all other ranks share with each that
+# disagrees: who ran something else called from a place of its own.
 _CODE_PATH = f"""
     WITH callers AS (
         SELECT o.rank, {_SIGNATURE} AS signature, s.frames
         FROM operations o JOIN stacks s USING (job, rank, comm, seq, kind)
-        WHERE o.job = $job AND o.kind = 'coll' AND o.comm = $comm AND o.seq = $seq)
-    SELECT c.signature, count(DISTINCT s.rank) AS times
-    FROM callers c LEFT JOIN stacks s ON s.job = $job AND s.frames = c.frames
-        AND s.rank NOT IN (SELECT rank FROM callers)
-    GROUP BY c.signature
+        WHERE o.job = $job AND o.kind = 'coll' AND o.comm = $comm AND o.seq = $seq),
+    others AS (
+        SELECT DISTINCT rank, frames FROM stacks
+        WHERE job = $job AND rank NOT IN (SELECT rank FROM callers)),
+    shared AS (
+        SELECT c.signature, s.rank, max(len(list_filter(range(1, len(c.frames) + 1),
+            lambda n: c.frames[-n:] = s.frames[-n:]))) AS frames
+        FROM callers c LEFT JOIN others s ON true GROUP BY ALL)
+    SELECT signature, sum(frames) AS times FROM shared GROUP BY signature
 """
 
 _JUDGES = (("siblings", _SIBLINGS), ("habit", _HABIT), ("code path", _CODE_PATH))

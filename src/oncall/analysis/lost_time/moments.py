@@ -153,10 +153,17 @@ def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limit
 
 def _clocks(programs: Programs, collective: Flags, group: Ints, limits: Limits) -> Times:
     """By how much each rank's clock is ahead (r,): who is late in some calls is no further off,
-    so the early ones count."""
+    so the early ones count. Of its groups the largest: those of a host share a clock."""
     after = np.where(collective, _after(programs) - float(programs.at_ns.min()), np.nan)
     ahead = after - median_of_alike(group, after)[0]
-    return _of_ranks(programs, ahead, np.isfinite(ahead), limits.ordinary)
+    known = np.isfinite(ahead)
+    calls = np.bincount(line := numbered(programs.rank, programs.comm), known)[line]
+    size = np.array([len(members) for members in programs.members])[programs.comm]
+    size = np.where(known & (calls >= limits.fewest), size, 0)
+    largest = np.zeros(len(programs.ranks), dtype=np.int64)
+    np.maximum.at(largest, programs.rank, size)
+    chosen = (size > 0) & (size == largest[programs.rank])
+    return _of_ranks(programs, ahead, chosen, limits.ordinary)
 
 
 def _of_ranks(programs: Programs, values: Times, chosen: Flags, share: float) -> Times:

@@ -23,14 +23,15 @@ _OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
 def spent(
     graph: Graph, groups: Groups, times: Measured, lead: int | None, exact: bool, limits: Limits
 ) -> Spent | None:
-    """Where the time of each segment went; None if the programs are too short for the lead.
+    """Where the time of each segment went; None if the programs are too short for the lead, or hosts
+    are ahead by no constant number of calls.
 
     `exact`: calls are those of the device, so there is no lead. Without durations `times` are on
     one time axis.
     """
     if lead is None:
         lead = 0 if exact else lead_of(graph, times, limits)
-    if lead and graph.length[graph.length > 0].min() < lead + 3:
+    if lead is None or lead and graph.length[graph.length > 0].min() < lead + 3:
         return None
     if times.timed:
         return _from_durations(graph, groups, times, lead, limits)
@@ -282,14 +283,15 @@ def _wait_at_joins(over: Times, at: Times, beside: Flags) -> None:
         over[:, rank, mine[-1]] = pending
 
 
-def lead_of(graph: Graph, times: Measured, limits: Limits) -> int:
-    """The smallest lead with which the calls are (nearly) as possible as with the best one."""
+def lead_of(graph: Graph, times: Measured, limits: Limits) -> int | None:
+    """The smallest lead with which the calls are (nearly) as possible as with the best one; None if
+    durations show that most are impossible with any."""
     shortest = int(graph.length[graph.length > 0].min())
     leads = range(max(1, min(limits.most_lead + 1, shortest - 4)))
     if times.timed:
         bad = np.array([_too_soon_for_durations(graph, times, lead, limits) for lead in leads])
         good = bad <= bad.min() * limits.equally_good + limits.negligible
-        return int(np.argmax(good))
+        return int(np.argmax(good)) if bad.min() < limits.mostly else None
     _, number = np.unique(kinds_of_waits(graph), return_counts=True)
     relative = relative_calls(times)
     bad = np.array([_before_others(graph, relative, lead) for lead in leads])
