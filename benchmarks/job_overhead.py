@@ -13,7 +13,6 @@ noise; and what more of a processor a step takes, starting not counted, which is
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import platform
 import resource
@@ -23,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+
+from pairs import shown
 
 from oncall.native import hooks_library, standin_folder
 
@@ -110,23 +111,6 @@ def _processor_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """A confidence interval of the median: the order statistics that hold it that often.
-
-    Too few values for that give their whole range.
-    """
-    ordered = sorted(values)
-    count = len(ordered)
-    outside, below = 0.0, 0
-    while below < count // 2:
-        outside += math.comb(count, below) / 2**count
-        if 2 * outside > 1 - confidence:
-            break
-        below += 1
-    below = max(0, below - 1)
-    return ordered[below], ordered[count - 1 - below]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     for name, default in (("pairs", 20), ("steps", 60), ("tp", 2), ("pp", 2), ("dp", 2)):
@@ -156,16 +140,10 @@ def _row(variant: str, measured: Sequence[Run], bare: Sequence[Run]) -> str:
             f"| {variant} | {step} | | | {median(run.processor_s for run in bare) * 1e6:.0f} µs |"
         )
     pairs = list(zip(measured, bare, strict=True))
-    longer = _shown([100 * (run.step_s / other.step_s - 1) for run, other in pairs], "%", 2)
-    quick = _shown([100 * (run.quick_s / other.quick_s - 1) for run, other in pairs], "%", 2)
-    more = _shown([1e6 * (run.processor_s - other.processor_s) for run, other in pairs], "µs", 0)
+    longer = shown([100 * (run.step_s / other.step_s - 1) for run, other in pairs], "%", 2)
+    quick = shown([100 * (run.quick_s / other.quick_s - 1) for run, other in pairs], "%", 2)
+    more = shown([1e6 * (run.processor_s - other.processor_s) for run, other in pairs], "µs", 0)
     return f"| {variant} | {step} | {longer} | {quick} | {more} |"
-
-
-def _shown(values: Sequence[float], unit: str, digits: int) -> str:
-    """Median and interval: `+0.1 % (-0.2 to +0.3)`."""
-    low, high = interval(values)
-    return f"{median(values):+.{digits}f} {unit} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One rank of a small real training job (gloo, CPU), healthy or with a fault; torchrun starts it.
+"""One rank of a small real training job (gloo on CPUs, or NCCL), healthy or with a fault.
 
     torchrun --nproc_per_node 4 job.py --out DIR --program ddp --fault loader --ranks 2
 
@@ -29,9 +29,9 @@ def write_dump(out: Path, rank: int) -> None:
     place = out / "fr" / f"comm_lib_trace_rank_{rank}"
     place.parent.mkdir(parents=True, exist_ok=True)
     part = out / f".part{rank}"
-    part.write_bytes(
-        c10d._dump_fr_trace(includeCollectives=True, includeStackTraces=True, onlyActive=False)
-    )
+    # NCCL's recorder is another one: the first has the events of gloo's operations alone.
+    dump = c10d._dump_nccl_trace if dist.get_backend() == "nccl" else c10d._dump_fr_trace
+    part.write_bytes(dump(includeCollectives=True, includeStackTraces=True, onlyActive=False))
     part.replace(place)
 
 
@@ -54,6 +54,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=600, help="of collectives, seconds")
     parser.add_argument("--profile", type=int, default=0, help="first of ten profiled steps")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
     return parser.parse_args()
 
 
@@ -61,7 +62,11 @@ def main() -> None:
     chosen = options()
     torch.set_num_threads(1)
     torch.manual_seed(chosen.seed)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=chosen.timeout))
+    if chosen.backend == "nccl":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.set_default_device(f"cuda:{torch.cuda.current_device()}")
+    patience = datetime.timedelta(seconds=chosen.timeout)
+    dist.init_process_group(chosen.backend, timeout=patience)
     rank = dist.get_rank()
     (chosen.out / f"pid{rank}").write_text(str(os.getpid()))
     threading.Thread(target=dump_when_asked, args=(chosen.out, rank), daemon=True).start()

@@ -63,26 +63,33 @@ def start(case: Case, out: Path, python: Path) -> subprocess.Popen[bytes]:
         "--tee",
         "3",
     ]
+    with (out / "torchrun.log").open("wb") as log:
+        return subprocess.Popen(
+            [*torchrun, *program(case, out)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **settings(case)},
+            start_new_session=True,
+        )
+
+
+def program(case: Case, out: Path) -> list[str]:
+    """What every rank runs, without the Python before it."""
     job = [str(HERE / "job.py"), "--out", str(out), "--program", case.program]
     job += ["--fault", case.fault, "--habit", case.habit, "--step", str(case.step)]
     job += ["--compute", str(case.compute_s), "--timeout", str(case.timeout_s)]
     job += ["--profile", str(case.profile), "--seed", str(case.seed)]
-    job += ["--ranks", *map(str, case.ranks)]
-    environment = {
-        **os.environ,
+    return [*job, "--ranks", *map(str, case.ranks)]
+
+
+def settings(case: Case) -> dict[str, str]:
+    """The environment that a rank runs in, beside the recorder's own."""
+    return {
         "OMP_NUM_THREADS": "1",
         "TORCH_FR_BUFFER_SIZE": str(case.buffer),
         "TORCH_NCCL_TRACE_BUFFER_SIZE": str(case.buffer),
         **({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if case.detail else {}),
     }
-    with (out / "torchrun.log").open("wb") as log:
-        return subprocess.Popen(
-            [*torchrun, *job],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
 
 
 def wait_for(mark: Path, job: subprocess.Popen[bytes], patience_s: float) -> None:
@@ -102,9 +109,9 @@ def wait_for_end(job: subprocess.Popen[bytes], seconds: float) -> bool:
 
 def wait_for_dumps(case: Case, out: Path) -> None:
     """Until every rank that can write its dump has: the first one loads modules for a while."""
-    stopped = len(case.ranks) if case.fault == "stopped" else 0
+    gone = len(case.ranks) if case.fault in ("stopped", "killed") else 0
     end = time.monotonic() + 90
-    while len([*out.glob("fr/*")]) < case.world - stopped and time.monotonic() < end:
+    while len([*out.glob("fr/*")]) < case.world - gone and time.monotonic() < end:
         time.sleep(0.05)
 
 
