@@ -1,4 +1,4 @@
-"""Statistics of alternating pairs: the median, and an interval that assumes nothing of the noise."""
+"""Statistics of alternating pairs: medians, and intervals that assume nothing of the noise."""
 
 from __future__ import annotations
 

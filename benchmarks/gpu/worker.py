@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from statistics import median
 
 import torch
@@ -73,7 +74,7 @@ def timed_on_cpu(step: Callable[[], None], steps: int) -> list[float]:
     for _ in range(steps):
         step()
         marks.append(time.perf_counter())
-    return [later - earlier for earlier, later in zip(marks, marks[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(marks)]
 
 
 def summary(steps_s: Sequence[float]) -> dict[str, float]:
