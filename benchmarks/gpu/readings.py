@@ -1,7 +1,4 @@
-"""What the collector's source `gpus` reads of GPUs, idle and busy, beside `nvidia-smi`.
-
-readings.py OUT --python TORCH_PYTHON --gpus N
-"""
+"""What the collector's source `gpus` reads of GPUs, idle and busy, beside `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -12,117 +9,69 @@ import threading
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from ranks import Worker
 from steps import arguments
 
 from oncall.core.units import NS_PER_S
-from oncall.node.common.source import read_clock
+from oncall.node.common.source import Collected, read_clock
 from oncall.node.gpu.gpus import GpuSource
 
 SECONDS = 20
-# Ours, and nvidia-smi's name (`nvidia-smi --help-query-gpu`) with what one of its units is of ours.
-BOTH = {
-    "sm_clock_mhz": ("clocks.sm", 1.0),
-    "power_w": ("power.draw", 1.0),
-    "temp_c": ("temperature.gpu", 1.0),
-    "utilisation": ("utilization.gpu", 0.01),
-    "memory_used_bytes": ("memory.used", float(1 << 20)),
-}
+SMI = "index,clocks.sm,power.draw,temperature.gpu,utilization.gpu,memory.used"
+OURS = ("sm_clock_mhz", "power_w", "temp_c", "utilisation", "memory_used_bytes")
 
 
-def ours(source: GpuSource, seconds: int) -> list[dict[str, Any]]:
-    """Everything that the source reports, once a second."""
-    read: list[dict[str, Any]] = []
-    for _ in range(seconds):
-        now = source.collect(read_clock())
-        tables = [{"table": one.table, **one.columns} for one in now.batches]
-        read.append({"batches": tables, "problems": now.problems, "notes": now.notes})
-        time.sleep(1 if seconds > 1 else 0)
-    return read
-
-
-def theirs() -> list[list[str]]:
-    """A row a GPU in the order of BOTH, after its index."""
-    names = ",".join(["index", *(name for name, _ in BOTH.values())])
-    command = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
-
-
-def look(source: GpuSource, out: Path, name: str) -> list[str]:
-    """Readings of both for a while; a row a GPU and value of their medians."""
-    smi: list[list[list[str]]] = []
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.is_set():
-            smi.append(theirs())
-            over.wait(1)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    read = ours(source, SECONDS)
-    over.set()
-    watcher.join()
-    stored = {"oncall": read, "nvidia_smi": smi, "nvidia_smi_columns": BOTH}
-    (out / f"{name}.json").write_text(json.dumps(stored, indent=1, default=str) + "\n")
-    full = subprocess.run(["nvidia-smi", "-q"], capture_output=True, text=True, check=False)
-    (out / f"nvidia_smi_{name}.txt").write_text(full.stdout)
-    rows = [one for each in read for one in each["batches"] if one["table"] == "gpus"]
-    return [
-        f"| {name} | {gpu} | {column} | {of_ours(rows, gpu, column)} | {of_theirs(smi, gpu, at)} |"
-        for gpu in rows[0]["gpu"]
-        for at, column in enumerate(BOTH, 1)
+def look(source: GpuSource, out: Path, state: str) -> str:
+    """Readings once a second, all stored: our medians, and what nvidia-smi says meanwhile."""
+    read: list[Collected] = []
+    for _ in range(SECONDS):
+        read.append(source.collect(read_clock()))
+        time.sleep(1)
+    asked = (["nvidia-smi", f"--query-gpu={SMI}", "--format=csv"], ["nvidia-smi", "-q"])
+    said = [subprocess.run(one, capture_output=True, check=False, text=True) for one in asked]
+    (out / f"nvidia_smi_{state}.txt").write_text("\n".join(one.stdout for one in said))
+    (out / f"{state}.json").write_text(json.dumps(read, default=vars, indent=1) + "\n")
+    values: dict[tuple[int, str], list[float]] = {}
+    for table in (one.columns for each in read for one in each.batches if one.table == "gpus"):
+        for column in OURS:
+            for gpu, value in zip(table["gpu"], table[column], strict=True):
+                values.setdefault((gpu, column), []).extend([] if value is None else [value])
+    lines = [
+        f"    GPU {gpu}: {column} {f'{median(some):g}' if some else 'not reported'}"
+        for (gpu, column), some in sorted(values.items())
     ]
-
-
-def of_ours(rows: list[dict[str, Any]], gpu: int, column: str) -> str:
-    values = [each[column][each["gpu"].index(gpu)] for each in rows]
-    known = [value for value in values if value is not None]
-    return f"{median(known):.6g}" if known else "not reported"
-
-
-def of_theirs(smi: list[list[list[str]]], gpu: int, at: int) -> str:
-    one = list(BOTH.values())[at - 1][1]
-    values = [row[at] for each in smi for row in each if row[0] == str(gpu)]
-    try:
-        return f"{median(float(value) * one for value in values):.6g}"
-    except ValueError:  # `[N/A]`
-        return values[0]
+    smi = ["    " + line for line in said[0].stdout.splitlines()]
+    return "\n".join([f"{state}, oncall:", "", *lines, "", f"{state}, nvidia-smi:", "", *smi, ""])
 
 
 def main() -> None:
     asked = arguments()
     source = GpuSource(Path("/"), platform.node(), NS_PER_S)
+    section = asked.out / "section.md"
     if not asked.gpus:
-        (now,) = ours(source, 1)
-        said = " ".join([*now["notes"], *now["problems"]])
-        section = f"NO GPU: the source `gpus` was asked once and says: {said}\n"
-        (asked.out / "section.md").write_text(section)
+        now = source.collect(read_clock())
+        section.write_text(f"NO GPU. The source says: {' '.join(now.notes + now.problems)}\n")
         return
-    lines = ["| state | GPU | value, median | oncall | nvidia-smi |", "|---|---|---|---|---|"]
-    lines += look(source, asked.out, "idle")
-    (asked.out / "section.md").write_text("\n".join(lines) + "\n")
-    job = Worker(asked.python, asked.gpus, "nccl", {}, asked.out / "load.log")
-    over = threading.Event()
-
-    def load() -> None:
-        while not over.is_set():
-            job.ask("transformer", 50)
-
+    section.write_text(look(source, asked.out, "idle"))
+    with (asked.out / "load.log").open("wb") as log:
+        job = Worker(asked.python, asked.gpus, {}, log)
     try:
-        job.ask("transformer", 50)
-        loader = threading.Thread(target=load)
-        loader.start()
-        lines += look(source, asked.out, "busy")
+        job.ask("transformer", 50)  # the first loads what it needs
+        over = threading.Event()
+
+        def train() -> None:
+            while not over.is_set():
+                job.ask("transformer", 50)
+
+        load = threading.Thread(target=train)
+        load.start()
+        section.write_text(f"{section.read_text()}\n{look(source, asked.out, 'busy')}")
         over.set()
-        loader.join()
+        load.join()
     finally:
         job.end()
         source.close()
-    (asked.out / "section.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     worker.py nccl|gloo     # reads lines `transformer STEPS` or `all_reduce STEPS`
 
 Between blocks it waits for a line, so that two such jobs take turns on the same GPUs. Rank 0
-answers each line with the median step and the mean one in seconds.
+answers each line with the median step and the mean one, in seconds.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 
 import torch
 import torch.distributed as dist
@@ -22,54 +22,42 @@ from torch import nn
 
 SKIPPED = 5  # of a block: the GPU's clocks rise, the caches fill
 # Width, layers, words, batch, tokens: 42 million parameters on a GPU, next to nothing on a CPU.
-SIZES = {"nccl": (512, 8, 32_000, 16, 512), "gloo": (64, 2, 500, 2, 32)}
-REDUCED = {"nccl": 1 << 19, "gloo": 1 << 14}  # elements of two bytes
+SIZES = {"nccl": (512, 8, 16_000, 16, 512), "gloo": (64, 2, 500, 2, 32)}
+REDUCED = 1 << 19  # elements of two bytes
 
 
-class Transformer(nn.Module):
-    """A language model as people train it; the words are drawn."""
-
-    def __init__(self, width: int, layers: int, words: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(words, width)
-        layer = nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.words = nn.Linear(width, words, bias=False)
-        self.words.weight = self.embedding.weight
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        said = self.words(self.layers(self.embedding(tokens)))
-        return nn.functional.cross_entropy(said.flatten(0, 1).float(), tokens.flatten())
-
-
-def programs(backend: str, device: torch.device) -> dict[str, Callable[[], None]]:
+def programs(backend: str, device: torch.device) -> dict[str, Callable[[], object]]:
+    """A step of each: forward, backward with DDP's all-reduces and the optimizer; an all-reduce."""
     width, layers, words, batch, length = SIZES[backend]
-    inner = Transformer(width, layers, words).to(device, torch.bfloat16)
-    model = nn.parallel.DistributedDataParallel(inner)
+    layer = nn.TransformerEncoderLayer(width, 8, 4 * width, dropout=0.0, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+    inner = nn.Sequential(nn.Embedding(words, width), encoder, nn.Linear(width, words))
+    model = nn.parallel.DistributedDataParallel(inner.to(device, torch.bfloat16))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     tokens = torch.randint(words, (batch, length), device=device)
-    reduced = torch.zeros(REDUCED[backend], dtype=torch.bfloat16, device=device)
+    reduced = torch.zeros(REDUCED, dtype=torch.bfloat16, device=device)
 
     def train() -> None:
-        model(tokens).backward()
+        said = model(tokens).flatten(0, 1)
+        nn.functional.cross_entropy(said, tokens.flatten()).backward()
         optimizer.step()
         optimizer.zero_grad()
 
     return {"transformer": train, "all_reduce": lambda: dist.all_reduce(reduced)}
 
 
-def timed_on_gpu(step: Callable[[], None], steps: int) -> list[float]:
-    """Seconds of each step by the GPU's own clock: nothing waits for it between the steps."""
+def timed_on_gpu(step: Callable[[], object], steps: int) -> list[float]:
+    """Seconds of each step by the GPU's own clock: the CPU does not wait between them."""
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
     marks[0].record()
     for mark in marks[1:]:
         step()
         mark.record()
     torch.cuda.synchronize()
-    return [marks[at].elapsed_time(marks[at + 1]) / 1e3 for at in range(steps)]
+    return [one.elapsed_time(other) / 1e3 for one, other in pairwise(marks)]
 
 
-def timed_on_cpu(step: Callable[[], None], steps: int) -> list[float]:
+def timed_on_cpu(step: Callable[[], object], steps: int) -> list[float]:
     marks = [time.perf_counter()]
     for _ in range(steps):
         step()
@@ -77,29 +65,24 @@ def timed_on_cpu(step: Callable[[], None], steps: int) -> list[float]:
     return [later - earlier for earlier, later in pairwise(marks)]
 
 
-def summary(steps_s: Sequence[float]) -> dict[str, float]:
-    counted = steps_s[SKIPPED:]
-    return {"median_s": median(counted), "mean_s": sum(counted) / len(counted)}
-
-
 def main() -> None:
     # NCCL and others may print: the answers have what was the standard output to themselves.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    backend = sys.argv[1]
-    on_gpu = backend == "nccl"
-    if on_gpu:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+    backend, rank = sys.argv[1], int(os.environ["RANK"])
+    device, timed = torch.device("cpu"), timed_on_cpu
+    if backend == "nccl":
+        device, timed = torch.device("cuda", rank), timed_on_gpu
+        torch.cuda.set_device(device)
     torch.set_num_threads(1)
-    torch.manual_seed(0)
     dist.init_process_group(backend)
-    run = programs(backend, device)
+    step = programs(backend, device)
     for line in sys.stdin:
         what, steps = line.split()
-        steps_s = (timed_on_gpu if on_gpu else timed_on_cpu)(run[what], SKIPPED + int(steps))
-        if dist.get_rank() == 0:
-            print(json.dumps(summary(steps_s)), file=answers, flush=True)
+        took_s = timed(step[what], SKIPPED + int(steps))[SKIPPED:]
+        if rank == 0:
+            said = {"median_s": median(took_s), "mean_s": mean(took_s)}
+            print(json.dumps(said), file=answers, flush=True)
 
 
 if __name__ == "__main__":
