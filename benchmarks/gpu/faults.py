@@ -42,7 +42,7 @@ def recorded(case: Case, asked: Namespace) -> None:
         for look_s in LOOKS_S if nccl else LOOKS_S[:1]:
             time.sleep(max(0.0, struck + look_s - time.monotonic()))
             if nccl:
-                ask_ras(ports[0], out / f"ras_{look_s}s")
+                ask_ras(ports[0], out, f"ras_{look_s}s")
         (out / "dump").touch()
         record.wait_for_dumps(case, out)
         with suppress(FileNotFoundError):  # there need be no py-spy
@@ -53,13 +53,15 @@ def recorded(case: Case, asked: Namespace) -> None:
     record.keep(case, out)
 
 
-def ask_ras(port: int, folder: Path) -> None:
-    """The answer of rank 0, which is never the culprit; or why there is none."""
-    folder.mkdir()
+def ask_ras(port: int, out: Path, look: str) -> None:
+    """The answer of rank 0, which is never the culprit, in a folder; else why not, in a file."""
     try:
-        (folder / "status.json").write_text(fetch("localhost", port))
+        answer = fetch("localhost", port)
     except OncallError as error:
-        (folder / "status.json").write_text(f"{error}\n")
+        (out / f"{look}.txt").write_text(f"{error}\n")
+    else:
+        (out / look).mkdir()
+        (out / look / "status.json").write_text(answer)
 
 
 def row(case: Case, place: Path) -> str:

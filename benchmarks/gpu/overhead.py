@@ -1,7 +1,7 @@
 """What the hooks and the profiler plugin cost a job: alternating pairs of blocks of steps.
 
 Two jobs are started at once, one with the environment that `oncall hooks env` prints, and take
-turns on the same GPUs. After six pairs both are started anew: how a process happens to lie in
+turns on the same GPUs. After ten pairs both are started anew: how a process happens to lie in
 memory is the same for all its blocks.
 """
 
@@ -25,9 +25,10 @@ from ranks import Worker
 from steps import arguments
 
 GOAL = 0.002
-PAIRS, PAIRS_A_START, BLOCK_S = 30, 6, 1.2
+PAIRS, PAIRS_A_START = 30, 10
+BLOCK_S, MOST_STEPS = 1.0, 2000
 WHAT, BY = ("transformer", "all_reduce"), ("median_s", "mean_s")
-RING_RECORDS = 1 << 20  # no collector empties the rings, and a full one would not be written to
+RING_RECORDS = 1 << 21  # no collector empties the rings, and a full one would not be written to
 
 
 def oncall_hooks(*words: str) -> str:
@@ -65,10 +66,10 @@ def measured(asked: Namespace, pairs: int) -> tuple[list[dict[str, Any]], str]:
 
 
 def blocks(jobs: dict[str, Worker], pairs: int) -> Iterator[dict[str, Any]]:
-    """In turn, as many steps each as take about a second."""
+    """In turn, as many steps each as take about a second, if the rings have room for them."""
     for what in WHAT:
         took_s = max(job.ask(what, 20)["mean_s"] for job in jobs.values())
-        steps = max(20, min(500, round(BLOCK_S / took_s)))
+        steps = max(20, min(MOST_STEPS, round(BLOCK_S / took_s)))
         for pair in range(pairs):
             order = list(jobs) if pair % 2 == 0 else list(reversed(jobs))
             yield {"what": what, "steps": steps, **{on: jobs[on].ask(what, steps) for on in order}}

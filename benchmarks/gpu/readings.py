@@ -51,7 +51,8 @@ def main() -> None:
     section = asked.out / "section.md"
     if not asked.gpus:
         now = source.collect(read_clock())
-        section.write_text(f"NO GPU. The source says: {' '.join(now.notes + now.problems)}\n")
+        said = now.notes + now.problems or ("it reads GPUs here, which a dry run does not show",)
+        section.write_text(f"NO GPU IS READ. The source says: {' '.join(said)}\n")
         return
     section.write_text(look(source, asked.out, "idle"))
     with (asked.out / "load.log").open("wb") as log:

@@ -43,7 +43,7 @@ STEPS = {
         "the source of GPUs is asked once, and says why it reads none",
     ),
 }
-DRY_FACTOR = 3  # a few CPU cores, perhaps shared, take longer to start the jobs
+DRY_FACTOR = 3  # without GPUs: a few cores, perhaps shared, take longer to start the jobs
 FACTS = """
 import json, torch
 said = {"torch": torch.__version__, "CUDA": torch.version.cuda}
@@ -66,12 +66,22 @@ def arguments() -> argparse.Namespace:
 
 def plan(dry: bool) -> str:
     """Every step, numbered."""
-    first = "nothing is installed" if dry else f"torch with its NCCL, and oncall, in {ENVIRONMENT}"
-    lines = [f"environment: {first}; or the Python that --python names"]
+    here = "; WITHOUT GPU: " if dry else ""
+    lines = [
+        f"environment: oncall and torch with its NCCL, in {ENVIRONMENT}, if there is no --python"
+    ]
+    lines[0] += f"{here}nothing is installed" * dry
     for name, (limit_s, does, without) in STEPS.items():
-        limit_s *= DRY_FACTOR if dry else 1
-        lines.append(f"{name} (at most {limit_s} s): {without if dry else does}")
+        lines.append(f"{name} (at most {limit_s} s): {does}{here}{without if dry else ''}")
     return "\n".join(f"{at}. {line}" for at, line in enumerate(lines, 1))
+
+
+def revision() -> str:
+    """Of oncall, where it lies in a checkout."""
+    with suppress(OSError, subprocess.SubprocessError):
+        command = ["git", "-C", ROOT, "describe", "--always", "--dirty"]
+        return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
+    return "not known"
 
 
 def environment(wheels: Path | None) -> Path:
@@ -144,22 +154,26 @@ def main() -> int:
     print(plan(dry), flush=True)
     if asked.plan:
         return 0
+    if asked.out.exists():
+        parser.error(f"{asked.out} exists: name a new folder")
     asked.out.mkdir(parents=True)
     (asked.out / "nvidia_smi.txt").write_text(smi)
     cores = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start"
-    facts: dict[str, Any] = {"machine": f"{platform.machine()}, {cores}, {platform.platform()}"}
+    facts: dict[str, Any] = {"machine": f"{cores}, {platform.platform()}"}
+    driver = [line.strip("| ") for line in smi.splitlines() if "Driver Version" in line]
+    facts |= {"driver": " ".join(driver) or "none", "checkout": revision()}
     python = asked.python.absolute() if asked.python else None
     try:
         python = python or (None if dry else environment(asked.wheels))
         if python:
-            facts |= json.loads(subprocess.check_output([python, "-c", FACTS], timeout=120))
+            facts |= json.loads(subprocess.check_output([python, "-c", FACTS], timeout=300))
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         facts["torch"], python = f"cannot be used: {error}", None
     gpus = 0 if dry else min(8, len(facts.get("GPUs", ())))
     ended: dict[str, str] = {}
     for step in asked.only:
         began = time.monotonic()
-        if python or step == "readings":
+        if python or (dry and step == "readings"):
             ended[step] = run_step(step, asked.out, python or Path(sys.executable), gpus)
         else:
             ended[step] = "not run: no torch; name a Python that has it with --python"

@@ -46,22 +46,18 @@ def programs(backend: str, device: torch.device) -> dict[str, Callable[[], objec
     return {"transformer": train, "all_reduce": lambda: dist.all_reduce(reduced)}
 
 
-def timed_on_gpu(step: Callable[[], object], steps: int) -> list[float]:
-    """Seconds of each step by the GPU's own clock: the CPU does not wait between them."""
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
-    marks[0].record()
-    for mark in marks[1:]:
-        step()
-        mark.record()
-    torch.cuda.synchronize()
-    return [one.elapsed_time(other) / 1e3 for one, other in pairwise(marks)]
-
-
-def timed_on_cpu(step: Callable[[], object], steps: int) -> list[float]:
-    marks = [time.perf_counter()]
-    for _ in range(steps):
-        step()
+def timed(step: Callable[[], object], steps: int, on_gpu: bool) -> list[float]:
+    """Seconds of each step, by the GPU's own clock where there is one: nothing waits for it."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1) if on_gpu]
+    marks: list[float] = []
+    for at in range(steps + 1):
+        if on_gpu:
+            events[at].record()
         marks.append(time.perf_counter())
+        step()
+    if on_gpu:
+        torch.cuda.synchronize()
+        return [one.elapsed_time(other) / 1e3 for one, other in pairwise(events)]
     return [later - earlier for earlier, later in pairwise(marks)]
 
 
@@ -70,16 +66,16 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     backend, rank = sys.argv[1], int(os.environ["RANK"])
-    device, timed = torch.device("cpu"), timed_on_cpu
-    if backend == "nccl":
-        device, timed = torch.device("cuda", rank), timed_on_gpu
+    on_gpu = backend == "nccl"
+    device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
+    if on_gpu:
         torch.cuda.set_device(device)
     torch.set_num_threads(1)
     dist.init_process_group(backend)
     step = programs(backend, device)
     for line in sys.stdin:
         what, steps = line.split()
-        took_s = timed(step[what], SKIPPED + int(steps))[SKIPPED:]
+        took_s = timed(step[what], SKIPPED + int(steps), on_gpu)[SKIPPED:]
         if rank == 0:
             said = {"median_s": median(took_s), "mean_s": mean(took_s)}
             print(json.dumps(said), file=answers, flush=True)
