@@ -23,6 +23,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ENVIRONMENT = Path.home() / ".cache" / "oncall-gpu"
+ENVIRONMENT_S = 1200
 # The scripts, in turn: seconds that each may take, what it does on GPUs, and what without.
 STEPS = {
     "overhead": (
@@ -67,10 +68,8 @@ def arguments() -> argparse.Namespace:
 def plan(dry: bool) -> str:
     """Every step, numbered."""
     here = "; WITHOUT GPU: " if dry else ""
-    lines = [
-        f"environment: oncall and torch with its NCCL, in {ENVIRONMENT}, if there is no --python"
-    ]
-    lines[0] += f"{here}nothing is installed" * dry
+    lines = [f"environment (at most {ENVIRONMENT_S} s): torch with its NCCL in {ENVIRONMENT}"]
+    lines[0] += f", unless --python names one{here}{'nothing is installed' if dry else ''}"
     for name, (limit_s, does, without) in STEPS.items():
         lines.append(f"{name} (at most {limit_s} s): {does}{here}{without if dry else ''}")
     return "\n".join(f"{at}. {line}" for at, line in enumerate(lines, 1))
@@ -85,16 +84,17 @@ def revision() -> str:
 
 
 def environment(wheels: Path | None) -> Path:
-    """A Python with torch and oncall, outside the checkout; made anew if the list has changed."""
+    """A Python with torch, and oncall if this one has none; made anew if the list has changed."""
     wanted, made = HERE / "requirements.txt", ENVIRONMENT / "made-of.txt"
     python = ENVIRONMENT / "bin" / "python"
-    if not made.exists() or made.read_text() != wanted.read_text():
-        subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)
-        offline = ["--no-index", "--find-links", wheels] if wheels else []
-        ours = "oncall-console" if wheels and [*wheels.glob("oncall_console-*.whl")] else ROOT
-        pip = [python, "-m", "pip", "install", *offline, "-r", wanted, ours]
-        subprocess.run(pip, check=True)
-        made.write_text(wanted.read_text())
+    offline = ["--no-index", "--find-links", str(wheels.absolute())] if wheels else []
+    ours = [] if find_spec("oncall") else ["oncall-console" if wheels else str(ROOT)]
+    stamp = "\n".join([wanted.read_text(), *ours])
+    if not made.exists() or made.read_text() != stamp:
+        pip = [python, "-m", "pip", "install", *offline, "-r", wanted, *ours]
+        for command in ([sys.executable, "-m", "venv", ENVIRONMENT], pip):
+            subprocess.run(command, check=True, timeout=ENVIRONMENT_S)
+        made.write_text(stamp)
     return python
 
 
@@ -170,6 +170,7 @@ def main() -> int:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         facts["torch"], python = f"cannot be used: {error}", None
     gpus = 0 if dry else min(8, len(facts.get("GPUs", ())))
+    facts.setdefault("GPUs", "none that torch can use")
     ended: dict[str, str] = {}
     for step in asked.only:
         began = time.monotonic()

@@ -35,7 +35,7 @@ EVIDENCE = {
 }
 # Which classes of findings are the truth's; a rank whose program failed is absent for the others.
 ACCEPTED = {
-    "hang": {"hang"},
+    "hang": {"hang", "process"},  # RAS calls a stopped rank unresponsive
     "failed": {"hang", "process", "failure", "log", "application", "host"},
     "mismatch": {"hang", "application"},
     "slow": {"slow", "application", "host"},
