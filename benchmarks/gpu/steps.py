@@ -118,6 +118,9 @@ def run_step(step: str, out: Path, python: Path, gpus: int) -> str:
         status = running.wait(limit_s)
         return f"ended with status {status}, see {step}/log" if status else ""
     except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGINT)  # it removes its rings from memory
+        with suppress(subprocess.TimeoutExpired):
+            running.wait(10)
         return f"stopped after {limit_s} s; what it had written by then is kept"
     finally:
         with suppress(ProcessLookupError):
