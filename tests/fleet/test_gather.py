@@ -140,7 +140,7 @@ def test_who_failed_before_is_tried_again_and_not_waited_for(
 
 
 def test_a_node_that_is_late_is_slow_and_its_answer_counts_when_it_comes(
-    pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+    pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     late, may_answer = "gpu002", threading.Event()
 
@@ -162,7 +162,7 @@ def test_a_node_that_is_late_is_slow_and_its_answer_counts_when_it_comes(
                 senders = {part.sender for part in gather.parts}
                 seen.append((gather.answers.outcomes[late], senders))
                 may_answer.set()
-                gather.again(Window(), Path())
+                gather.again(Window(), tmp_path / "again")
             return seen
 
     (first, without), *_, (then, with_it) = asyncio.run(until_it_has_come())
