@@ -158,11 +158,11 @@ def test_a_gateway_that_fails_is_reported_until_it_is_back(
     assert {one.kind for one in lost.hosts} == {"ok"}
     assert list(lost.lost_gateways) == ["gw2"]
     assert direct.connections == ["gpu002"]
-    assert (f"gateway gw2: {trouble.what}", True) in list(changes(None, lost))
+    assert (f"gateway gw2: {trouble.what}", "warning") in list(changes(None, lost))
     gateways.programs.clear()
     back = session.ask(GatherSnapshot())
     assert not back.lost_gateways
-    assert list(changes(lost, back)) == [("gateway back: gw2", False)]
+    assert list(changes(lost, back)) == [("gateway back: gw2", "info")]
 
 
 @pytest.mark.slow

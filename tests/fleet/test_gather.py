@@ -52,8 +52,7 @@ def ask(
     rulebooks: Sequence[Rulebook] = RULEBOOKS,
 ) -> Answer:
     def starting(incident: Incident) -> set[int]:
-        started = started_communicators(incident, rulebooks)
-        return {comm for comms in started.values() for comm in comms}
+        return started_communicators(incident, rulebooks)
 
     patient = ask_fleet(transport, tuple(hosts), job, Window(), starting, patience_s=120)
     return asyncio.run(patient)

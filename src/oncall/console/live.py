@@ -62,7 +62,11 @@ class Fleet(Source):
         self._history = history or History()
         self._folder = Path(tempfile.mkdtemp(prefix="oncall-live-"))
         # Looked up at each call: whoever replaces the clock replaces it everywhere.
-        self._nodes = Nodes(reach, self._starting, lambda: self._clock())
+        self._nodes = Nodes(
+            reach,
+            lambda incident: started_communicators(incident, store.rulebooks),
+            lambda: self._clock(),
+        )
         self._number = 0
         self._fresh: Incident | None = None  # of the last gather, not yet shown
         # Saving reads the answers of the newest gather, which the next one may delete.
@@ -276,7 +280,3 @@ class Fleet(Source):
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-
-    def _starting(self, incident: Incident) -> set[int]:
-        started = started_communicators(incident, self._store.rulebooks)
-        return {comm for comms in started.values() for comm in comms}

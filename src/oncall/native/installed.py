@@ -16,7 +16,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,9 +55,9 @@ class Installation:
         return tuple(path for path in versions if path.name != self.version)
 
 
-def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def default_folder() -> Path:
     """Where launchers find the hooks: `$ONCALL_HOOKS_DIR`, else /opt/oncall/hooks."""
-    override = environment.get("ONCALL_HOOKS_DIR")
+    override = os.environ.get("ONCALL_HOOKS_DIR")
     return Path(override).absolute() if override else _DEFAULT
 
 

@@ -82,8 +82,7 @@ def _run(
     def starting(incident: Incident) -> set[int]:
         from oncall.rules.engine.starts import started_communicators
 
-        started = started_communicators(incident, rulebooks)
-        return {comm for comms in started.values() for comm in comms}
+        return started_communicators(incident, rulebooks)
 
     async def ask() -> Answer:
         async with opened(reach.transport) as transport:

@@ -73,12 +73,10 @@ class WatchedNodes(Source):
     """The nodes of a job, over connections that stay."""
 
     def __init__(self, reach: Reach, job: str | None, rulebooks: Sequence[Rulebook]) -> None:
-        def starting(incident: Incident) -> set[int]:
-            started = started_communicators(incident, rulebooks)
-            return {comm for comms in started.values() for comm in comms}
-
         self.job = job or ""
-        self._nodes = Nodes(reach, starting, time.time_ns)
+        self._nodes = Nodes(
+            reach, lambda incident: started_communicators(incident, rulebooks), time.time_ns
+        )
         self._folder = Path(tempfile.mkdtemp(prefix="oncall-watch-"))
 
     def look(self, now_ns: int, *, quick: bool = False) -> Incident:

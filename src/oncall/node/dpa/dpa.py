@@ -144,7 +144,6 @@ class DpaSource(Source):
         recent: RecentTraffic,
         every_ns: int = NS_PER_S,
         all_epochs: bool = False,
-        ask: AskQueuePairs = queue_pairs,
         pauses_s: Sequence[float] = PAUSES_S,
     ) -> None:
         """`program`: the poller, None where there is none; `all_epochs`: whether each is stored;
@@ -153,7 +152,7 @@ class DpaSource(Source):
         self._all_epochs = all_epochs
         every_ms = every_ns // 1_000_000
         self._nics = [
-            _Nic(Poller(program, nic, every_ms, pauses_s), node, ask) for nic in nics if program
+            _Nic(Poller(program, nic, every_ms, pauses_s), node) for nic in nics if program
         ]
         self._why_not: tuple[str, ...] = ()
         if not self._nics:
@@ -178,11 +177,11 @@ class DpaSource(Source):
 class _Nic:
     """One NIC: its poller, its clock, and what has come of a poll that is not over."""
 
-    def __init__(self, poller: Poller, node: str, ask: AskQueuePairs) -> None:
+    def __init__(self, poller: Poller, node: str) -> None:
         self.poller = poller
         self._node = node
         self._clock = NicClock()
-        self._functions = NicFunctions(poller.nic, ask)
+        self._functions = NicFunctions(poller.nic, queue_pairs)
         self._unfinished: list[Batches] = []
         self._boot = 0
         self._lost_before = self._lost = 0  # in its earlier lives, and in this one

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from oncall.core.units import NS_PER_S
 from oncall.node.common.declaration import Surroundings, source
@@ -45,10 +45,8 @@ class TrafficSource:
         recent: RecentTraffic,
         every_ns: int,
         segmenting: Segmenting | None = None,
-        monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._recent = recent
-        self._monotonic_ns = monotonic_ns
         self._round_every_ns = every_ns
         self._round_at_ns = 0
         self._segmenting = segmenting or Segmenting()
@@ -79,7 +77,7 @@ class TrafficSource:
         if not self._recent.is_expected:
             return
         mine = [batch for batch in batches if batch.table in READ]
-        now_ns = self._monotonic_ns()
+        now_ns = time.monotonic_ns()
         with self._lock:
             self._seen += [(now_ns, batch) for batch in mine]
             self._waiting += sum(batch.rows for batch in mine)

@@ -20,7 +20,7 @@ WIDTH = 80
 _GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·", "unknown": "?"}
 
 
-def fleet_text(checkups: Sequence[Checkup], width: int = WIDTH) -> str:
+def fleet_text(checkups: Sequence[Checkup]) -> str:
     """Hosts with the same troubles in one paragraph, the worst of them last, before the count."""
     groups: dict[tuple[object, ...], list[Checkup]] = defaultdict(list)
     for checkup in checkups:
@@ -28,30 +28,30 @@ def fleet_text(checkups: Sequence[Checkup], width: int = WIDTH) -> str:
         groups[tuple(troubles)].append(checkup)
     lines: list[str] = []
     for _, group in sorted(groups.items(), key=lambda item: (bool(item[0]), -len(item[1]))):
-        lines += [*_group(group, width), ""]
+        lines += [*_group(group), ""]
     well = sum(checkup.well for checkup in checkups)
     lines.append(f"{well} of {len(checkups)} nodes are healthy")
-    lines += _ways(checkups, width)
+    lines += _ways(checkups)
     return "\n".join(lines) + "\n"
 
 
-def _group(group: Sequence[Checkup], width: int) -> Iterator[str]:
+def _group(group: Sequence[Checkup]) -> Iterator[str]:
     first = group[0]
     count = f" ({len(group)})" if len(group) > 1 else ""
     glyph = "✔" if first.well else "✖" if first.kind != "ok" else "▲"
     names = clean(fold_hosts(checkup.host for checkup in group))
-    yield from flow(f"{glyph} {names}{count}" + ("  ok" if first.well else ""), width, "  ")
+    yield from flow(f"{glyph} {names}{count}" + ("  ok" if first.well else ""), "  ")
     for trouble in first.troubles:
         what = of_any_host(first.host, trouble.what) if len(group) > 1 else trouble.what
-        yield from flow(clean(what), width, "    ", "  ")
+        yield from flow(clean(what), "    ", "  ")
         if trouble.next:
             # To be copied: never wrapped.
             yield "    $ " + typed(trouble.next, host=first.host)
     if first.kind == "ok":
-        yield from flow(clean(" · ".join(summary(group))), width, "    ", "  ")
+        yield from flow(clean(" · ".join(summary(group))), "    ", "  ")
 
 
-def _ways(checkups: Sequence[Checkup], width: int) -> Iterator[str]:
+def _ways(checkups: Sequence[Checkup]) -> Iterator[str]:
     """How the hosts were reached, or not, and why so."""
     ways: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for checkup in checkups:
@@ -60,16 +60,16 @@ def _ways(checkups: Sequence[Checkup], width: int) -> Iterator[str]:
             ways[verb, checkup.transport, checkup.why].append(checkup.host)
     for (verb, transport, why), hosts in sorted(ways.items(), key=lambda item: -len(item[1])):
         text = f"{verb} by {transport}: {fold_hosts(hosts)} ({why})"
-        yield from flow(clean(text), width, "  ")
+        yield from flow(clean(text), "  ")
 
 
-def here_text(checks: Sequence[Check], width: int = WIDTH) -> str:
+def here_text(checks: Sequence[Check]) -> str:
     """One line a check; what to type is below it."""
     room = max(len(check.name) for check in checks) + 2
     lines: list[str] = []
     for check in checks:
         head = f"{_GLYPHS[check.state]} {check.name:<{room}}"
-        lines += flow(head + clean(check.text), width, " " * len(head))
+        lines += flow(head + clean(check.text), " " * len(head))
         if check.next:
             lines.append(f"{'':{len(head)}}$ {clean(check.next)}")
     wrong = sum(check.state == "wrong" for check in checks)
@@ -81,9 +81,7 @@ def here_text(checks: Sequence[Check], width: int = WIDTH) -> str:
     return "\n".join(lines) + "\n"
 
 
-def job_text(
-    checkups: Sequence[JobCheckup], outcomes: Mapping[str, Outcome], width: int = WIDTH
-) -> str:
+def job_text(checkups: Sequence[JobCheckup], outcomes: Mapping[str, Outcome]) -> str:
     """What a running job would leave: a section for each set of equal processes."""
     lines: list[str] = []
     for one in checkups:
@@ -91,12 +89,12 @@ def job_text(
         versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
         head = f"job {one.job}: {ranks} on {fold_hosts(one.hosts)}"
         head += f" ({versions})" if versions else ""
-        lines += [*flow(clean(head), width, "  "), "", here_text(one.checks, width)]
+        lines += [*flow(clean(head), "  "), "", here_text(one.checks)]
     failed: dict[str, list[str]] = defaultdict(list)
     for outcome in not_checked(outcomes):
         failed[REASONS[outcome.kind]].append(outcome.host)
     for reason, hosts in failed.items():
-        lines += flow(clean(f"not checked: {fold_hosts(hosts)} {reason}"), width, "  ")
+        lines += flow(clean(f"not checked: {fold_hosts(hosts)} {reason}"), "  ")
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -148,10 +146,10 @@ def _json(**content: object) -> str:
     return json.dumps({"schema": 1} | content, indent=2) + "\n"
 
 
-def flow(text: str, width: int, rest: str, first: str = "") -> Iterable[str]:
+def flow(text: str, rest: str, first: str = "") -> Iterable[str]:
     return textwrap.wrap(
         text,
-        width,
+        WIDTH,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,

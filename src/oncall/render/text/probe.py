@@ -12,7 +12,7 @@ from oncall.core.printable import clean
 from oncall.core.units import format_duration, format_rate
 from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.probe import Probed
-from oncall.render.text.checkup import WIDTH, flow
+from oncall.render.text.checkup import flow
 from oncall.views.probe import Node, Pair, ProbeSummary, Stream
 
 _MOST_PAIRS = 8
@@ -21,15 +21,15 @@ _MOST_MATRIX = 8
 _ABBREVIATED = 10  # characters of a node's name at the head of a column
 
 
-def to_text(probed: Probed, summary: ProbeSummary, width: int = WIDTH) -> str:
+def to_text(probed: Probed, summary: ProbeSummary) -> str:
     """Nodes, worst pairs, a matrix of a small fleet, bandwidth, and what is missing."""
     sections = [
-        list(flow(_head(summary), width, "  ")),
+        list(flow(_head(summary), "  ")),
         list(_nodes(summary)),
         list(_worst(summary)),
         list(_matrix(summary)),
         list(_streams(summary)),
-        list(_missing(probed, width)),
+        list(_missing(probed)),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
@@ -143,19 +143,19 @@ def _way(one: Pair | Stream) -> str:
     return clean(f"{one.node} {one.nic} → {one.target_node} {one.target_nic}")
 
 
-def _missing(probed: Probed, width: int) -> Iterator[str]:
+def _missing(probed: Probed) -> Iterator[str]:
     """Who was not probed, what was odd, and what could not be measured."""
     if probed.sampled:
-        yield from flow("Each node pinged a random sample of the others, not all.", width, "  ")
+        yield from flow("Each node pinged a random sample of the others, not all.", "  ")
     for hosts, outcome in _failed(probed.outcomes):
         reason = REASONS[outcome.kind] + (f": {outcome.message}" if outcome.message else "")
-        yield from flow(clean(f"✖ {fold_hosts(hosts)} {reason}"), width, "    ")
+        yield from flow(clean(f"✖ {fold_hosts(hosts)} {reason}"), "    ")
     for host, sentences in probed.odd.items():
         for sentence in dict.fromkeys(sentences):
-            yield from flow(clean(f"▲ {host}: {sentence}"), width, "    ")
+            yield from flow(clean(f"▲ {host}: {sentence}"), "    ")
     for reason, without in probed.without_rdma.items():
         text = f"· {fold_hosts(without)}: no RDMA pings, so latency within hosts is unknown: "
-        yield from flow(clean(text + reason), width, "    ")
+        yield from flow(clean(text + reason), "    ")
 
 
 def _failed(outcomes: Mapping[str, Outcome]) -> list[tuple[list[str], Outcome]]:

@@ -10,7 +10,7 @@ from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
 from oncall.fleet.outcome import REASONS, Outcome
 from oncall.fleet.stacks import TakenStacks
-from oncall.render.text.checkup import WIDTH, flow
+from oncall.render.text.checkup import flow
 from oncall.views.stacks import FoldedStacks, StackGroup, where
 from oncall.views.words import frame_phrase
 
@@ -18,18 +18,18 @@ _MOST_GROUPS = 12
 _MOST_MISSING = 8
 
 
-def to_text(stacks: FoldedStacks, taken: TakenStacks, most_frames: int, width: int = WIDTH) -> str:
+def to_text(stacks: FoldedStacks, taken: TakenStacks, most_frames: int) -> str:
     """The headline, each group of equal stacks, and what is missing."""
     about = f"job {clean(stacks.job)} · stacks of {stacks.processes:,} process"
     about += "" if stacks.processes == 1 else "es"
     looks = f" · {stacks.looks} looks" if stacks.looks > 1 else ""
     sections = [
-        [*flow(stacks.headline, width, "  "), *flow(about + looks, width, "  ")],
-        *(list(_group(one, most_frames, width)) for one in stacks.groups[:_MOST_GROUPS]),
+        [*flow(stacks.headline, "  "), *flow(about + looks, "  ")],
+        *(list(_group(one, most_frames)) for one in stacks.groups[:_MOST_GROUPS]),
     ]
     if (more := len(stacks.groups) - _MOST_GROUPS) > 0:
         sections.append([f"… {more} more groups, in --format json"])
-    sections.append(list(_missing(taken, width)))
+    sections.append(list(_missing(taken)))
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
@@ -48,19 +48,19 @@ def to_json(stacks: FoldedStacks, taken: TakenStacks) -> str:
     return json.dumps(reported, indent=2) + "\n"
 
 
-def _group(group: StackGroup, most_frames: int, width: int) -> Iterator[str]:
+def _group(group: StackGroup, most_frames: int) -> Iterator[str]:
     known = where(group)
     place = f" ({known})" if known else ""
     moves = ", moves" if group.moved else ""
     glyph = "✖ " if group.odd else ""
-    yield from flow(f"{glyph}{group.who}: {group.activity}{moves}{place}", width, "  ")
+    yield from flow(f"{glyph}{group.who}: {group.activity}{moves}{place}", "  ")
     for frame in group.frames[:most_frames]:
         yield f"  {frame_phrase(frame)[0]}"
     if (more := len(group.frames) - most_frames) > 0:
         yield f"  … {more} more, with --frames {len(group.frames)}"
 
 
-def _missing(taken: TakenStacks, width: int) -> Iterator[str]:
+def _missing(taken: TakenStacks) -> Iterator[str]:
     failed: dict[str, list[str]] = {}
     for host, outcome in taken.outcomes.items():
         if outcome.kind != "ok":
@@ -69,7 +69,7 @@ def _missing(taken: TakenStacks, width: int) -> Iterator[str]:
     if lines:
         yield "Missing"
         for line in lines[:_MOST_MISSING]:
-            yield from (f"  {part}" for part in flow(line, width - 2, "  "))
+            yield from flow(line, "    ", "  ")
 
 
 def _lines(missing: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -158,11 +158,6 @@ class Evaluation:
         """The tables of evidence that facts were asked of so far, if only to be found empty."""
         return base_tables(name for fact in self._read.values() for name in self._evidence(fact))
 
-    def columns(self, fact: str) -> tuple[str, ...]:
-        """The fact's columns."""
-        self.materialise(fact)
-        return tuple(self._columns[fact])
-
     def counts(self, fact: str) -> Mapping[Case, int]:
         """How many rows each case has in the fact; cases without rows are absent."""
         if fact not in self._counts:
@@ -214,11 +209,13 @@ class Evaluation:
             }
         return self._rows[fact]
 
-    def distinct(self, fact: str, column: str) -> tuple[Any, ...]:
-        """The values that a column of a fact has, in order."""
+    def distinct(self, fact: str, column: str) -> set[Any]:
+        """The values that a column of a fact has; none without that column."""
         self.materialise(fact)
-        query = f'SELECT DISTINCT "{column}" FROM "{fact}" WHERE "{column}" IS NOT NULL ORDER BY 1'
-        return tuple(value for (value,) in self._query(fact, query))
+        if column not in self._columns[fact]:
+            return set()
+        query = f'SELECT DISTINCT "{column}" FROM "{fact}" WHERE "{column}" IS NOT NULL'
+        return {value for (value,) in self._query(fact, query)}
 
     def sample(self, fact: str, limit: int = 20) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Columns and first rows of a fact, all cases together: for people looking at it."""
