@@ -23,15 +23,15 @@ _OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
 def spent(
     graph: Graph, groups: Groups, times: Measured, lead: int | None, exact: bool, limits: Limits
 ) -> Spent | None:
-    """Where the time of each segment went; None if the programs are too short for the lead, or hosts
-    are ahead by no constant number of calls.
+    """Where the time of each segment went; None if hosts are ahead by no constant number of calls,
+    or the programs are too short for it.
 
     `exact`: calls are those of the device, so there is no lead. Without durations `times` are on
     one time axis.
     """
     if lead is None:
         lead = 0 if exact else lead_of(graph, times, limits)
-    if lead is None or lead and graph.length[graph.length > 0].min() < lead + 3:
+    if lead is None or (lead and graph.length[graph.length > 0].min() < lead + 3):
         return None
     if times.timed:
         return _from_durations(graph, groups, times, lead, limits)
