@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 from tests.together import Job
 
+from oncall.analysis.lost_time.books import books_of
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.programs import read_programs
+from oncall.evidence import Incident
+
 from .jobs import GROUPS, LAYERS, MS, UNIX_NS, layers, no_offset
 
 WORK_MS, ITERATIONS, SLOW_FROM = 10, 10, 5
@@ -166,6 +171,12 @@ def test_a_slow_rank_shows_though_hosts_call_a_whole_iteration_at_once(job: Job)
     ((cause, rank, share),) = entries(job, played)
     assert (cause, rank) == ("own", 2)
     assert share == pytest.approx(3 * LAYERS / (13 * LAYERS), rel=0.1)
+    with Incident.empty() as incident:
+        incident.append("ops", played | {"job": "j"})
+        incident.require(["operations", "members"])
+        programs = read_programs(incident.con, "j", Limits())
+    assert programs is not None
+    assert books_of(programs, Limits()) is None
 
 
 @pytest.mark.parametrize("ahead_ms", [-5, 5])
