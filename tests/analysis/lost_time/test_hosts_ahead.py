@@ -9,6 +9,7 @@ import pytest
 from tests.together import Job
 
 from oncall.analysis.lost_time.books import books_of
+from oncall.analysis.lost_time.causes import excess_of_own
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import read_programs
 from oncall.evidence import Incident
@@ -176,7 +177,10 @@ def test_a_slow_rank_shows_though_hosts_call_a_whole_iteration_at_once(job: Job)
         incident.require(["operations", "members"])
         programs = read_programs(incident.con, "j", Limits())
     assert programs is not None
-    assert books_of(programs, Limits()) is None
+    books = books_of(programs, Limits())
+    assert books is not None
+    assert not books.in_step
+    assert not books.joined(excess_of_own).any()
 
 
 @pytest.mark.parametrize("ahead_ms", [-5, 5])

@@ -34,10 +34,13 @@ class Class:
 
 @dataclass(frozen=True)
 class Books:
-    """All classes of a job, and whether operations recorded how long they took."""
+    """All classes of a job, and whether operations recorded how long they took. `in_step`: hosts
+    call as devices go. Else the time between calls says nothing of what ranks do: only transfers
+    show."""
 
     classes: list[Class]
     timed: bool
+    in_step: bool = True
 
     @property
     def length_ns(self) -> Times:
