@@ -189,6 +189,23 @@ def test_of_two_who_left_the_path_of_the_others_is_odd(
     assert job.found("odd_calls", "rank, judged_by", "comm = 1") == odd
 
 
+@pytest.mark.parametrize(
+    ("oldest", "ended_ns", "shown"),
+    [(8, None, [("watchdog",)]), (9, None, []), (8, 85, []), (7, 75, [])],
+)
+def test_in_flight_alone_shows_stillness_if_the_front_was_kept(
+    job: Job, oldest: int, ended_ns: int | None, shown: list[tuple[str]]
+) -> None:
+    """Seven operations were retired. A small ring may have lost the eighth to calls made since."""
+    status = {"launched": 12, "completed": 7, "state": "running", "source": "flight_recorder"}
+    job.append("launches", status | {"comm": 1, "rank": [0, 1, 2]})
+    for seq in range(oldest, 13):
+        end = {"ended_ns": ended_ns if seq == oldest else None, "observed_ns": None}
+        done = seq == oldest and ended_ns is not None
+        ops(job, seq=seq, rank=[0, 1, 2], enqueued_ns=10 * seq, done=done, **end)
+    assert job.found("progress_symptoms", "name", "name = 'watchdog'") == shown
+
+
 IN_A_CALL = "all_reduce at torch/distributed/distributed_c10d.py:9"
 
 

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from tests.together import Job
 
-from .jobs import GROUPS, LAYERS, MS, UNIX_NS
+from oncall.analysis.lost_time.books import books_of
+from oncall.analysis.lost_time.causes import excess_of_own
+from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.programs import read_programs
+from oncall.evidence import Incident
+
+from .jobs import GROUPS, LAYERS, MS, UNIX_NS, layers, no_offset
 
 WORK_MS, ITERATIONS, SLOW_FROM = 10, 10, 5
 REPLICAS = ((0, 2), (1, 3))  # ranks that reduce the same gradients
@@ -143,3 +149,66 @@ def test_who_waits_for_a_late_host_may_call_ahead_of_its_own_device(job: Job) ->
     ((cause, rank, share),) = entries(job, {name: [row[name] for row in rows] for name in rows[0]})
     assert (cause, rank) == ("own", 2)
     assert share == pytest.approx(late_ms / max(lengths), rel=0.05)
+
+
+def test_a_slow_rank_shows_though_hosts_call_a_whole_iteration_at_once(job: Job) -> None:
+    """Each host makes all calls of an iteration as it begins, and then waits: the time between two
+    calls is in no relation to what devices do meanwhile, which durations show."""
+    work = {2: 13}
+    played = layers(
+        lambda _, rank, __: work.get(rank, 10), lambda *_: 1, 10, timed=True, clock=no_offset
+    )
+    made: dict[int, int] = {}
+    begin_ns = UNIX_NS
+    for place, (rank, comm) in enumerate(zip(played["rank"], played["comm"], strict=True)):
+        played.setdefault("duration_ns", []).append(
+            played["ended_ns"][place] - played["started_ns"][place]
+        )
+        made[rank] = made.get(rank, 0) + 1
+        played.setdefault("enqueued_ns", []).append(begin_ns + made[rank] * MS // 50)
+        if comm == 9 and len(played["duration_ns"]) % (4 * LAYERS + 4) == 0:
+            begin_ns, made = played["ended_ns"][place], {}
+    del played["started_ns"], played["ended_ns"]
+    ((cause, rank, share),) = entries(job, played)
+    assert (cause, rank) == ("own", 2)
+    assert share == pytest.approx(3 * LAYERS / (13 * LAYERS), rel=0.1)
+    with Incident.empty() as incident:
+        incident.append("ops", played | {"job": "j"})
+        incident.require(["operations", "members"])
+        programs = read_programs(incident.con, "j", Limits())
+    assert programs is not None
+    books = books_of(programs, Limits())
+    assert books is not None
+    assert not books.in_step
+    assert not books.joined(excess_of_own).any()
+
+
+@pytest.mark.parametrize("ahead_ms", [-5, 5])
+def test_the_clock_of_a_node_is_no_lateness_of_its_ranks(job: Job, ahead_ms: int) -> None:
+    """Most calls are of the ranks of one node, which share a clock. Hosts wait in every call."""
+    nodes = ((0, 1), (2, 3), (4, 5), (6, 7))
+    replicas = ((0, 2, 4, 6), (1, 3, 5, 7))
+    rows: list[dict[str, Any]] = []
+    number: dict[int, int] = {}
+    now = 0.0
+
+    def meet(groups: tuple[tuple[int, ...], ...], first: int, work_ms: float) -> None:
+        for comm, members in enumerate(groups, first):
+            number[comm] = number.get(comm, 0) + 1
+            for rank in members:
+                called_ms = now + work_ms + 0.01 * ((7 * rank + len(rows)) % 5)
+                called_ms += ahead_ms if rank in nodes[0] else 0
+                rows.append(
+                    {"comm": comm, "rank": rank, "kind": "coll", "op": "AllReduce", "count": first}
+                    | {"seq": number[comm], "enqueued_ns": UNIX_NS + int(called_ms * MS)}
+                    | {"done": True}
+                )
+
+    for _ in range(ITERATIONS):
+        for _ in range(LAYERS):
+            for groups, first in ((nodes, 1), (nodes, 1), (replicas, 5)):
+                meet(groups, first, 10)
+                now += 11
+        meet((tuple(range(8)),), 9, 1)
+        now += 2
+    assert entries(job, {name: [row[name] for row in rows] for name in rows[0]}) == []

@@ -79,15 +79,16 @@ def _recorded() -> str:
             SELECT job, $unretired * sum(more) / 2 AS completions FROM looks
             SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) USING (job)
             ANTI JOIN pausing USING (job) GROUP BY job),
+        -- A small ring loses what the watchdog retires next to calls made since.
+        fronts AS (
+            SELECT o.job, min(o.seq) = any_value(l.completed) + 1 AND NOT bool_or(o.done) AS alone
+            FROM operations o JOIN launches l ON l.job = o.job AND l.comm = o.comm
+                AND l.rank = o.rank AND l.source = 'flight_recorder'
+            WHERE o.kind = 'coll' GROUP BY o.job, o.comm, o.rank),
         active AS (
-            SELECT o.job FROM operations o JOIN launches l
-                ON l.job = o.job AND l.comm = o.comm AND l.rank = o.rank
-                AND l.source = 'flight_recorder'
-            SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL) q ON q.job = o.job
-            WHERE o.kind = 'coll' GROUP BY o.job
-            -- What the watchdog retires next: a small ring loses that to calls made since.
-            HAVING count(*) FILTER (NOT o.done AND o.seq = l.completed + 1)
-                = count(DISTINCT (o.comm, o.rank)))
+            SELECT job FROM fronts SEMI JOIN (SELECT job FROM quiet WHERE quiet_ns IS NULL)
+                USING (job)
+            GROUP BY job HAVING bool_and(alone))
     """
 
 

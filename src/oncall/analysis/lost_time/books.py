@@ -43,6 +43,7 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
         times = on_one_axis(times, graphs, limits)
     found: list[Class] = []
     lead: int | None = None
+    in_step = True
     for segments, graph in zip(shapes, graphs, strict=True):
         each = times.pop(0)
         groups = groups_of(programs, graph, limits)
@@ -53,9 +54,12 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
         if not order.complete:
             continue
         lead = waits.lead if lead is None else lead
+        in_step &= waits.in_step
         length_ns, timed_too = lengths(graph, each), each.timed
         del each  # the largest arrays beside those of the account
         account = account_of(order, groups, waits, timed_too, limits)
+        if not waits.in_step:
+            account = replace(account, baseline_own=account.own)
         begin = np.where(
             segments.first >= 0, programs.at_ns[segments.first], np.iinfo(np.int64).max
         )
@@ -78,7 +82,7 @@ def books_of(programs: Programs, limits: Limits) -> Books | None:
         return None
     longest = max(float(np.median(one.length_ns)) for one in found)
     kept = [one for one in found if np.median(one.length_ns) > limits.hardly * longest]
-    return Books(kept, timed, sum(one.older for one in shapes))
+    return Books(kept, timed, in_step, sum(one.older for one in shapes))
 
 
 def on_one_axis(

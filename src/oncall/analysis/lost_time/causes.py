@@ -34,11 +34,13 @@ class Class:
 
 @dataclass(frozen=True)
 class Books:
-    """All classes of a job, whether operations recorded how long they took, and how many `older`
-    segments are left out."""
+    """All classes of a job, and whether operations recorded how long they took. `in_step`: hosts
+    call as devices go. Else the time between calls says nothing of what ranks do: only transfers
+    show. `older`: as many segments before them are left out."""
 
     classes: list[Class]
     timed: bool
+    in_step: bool = True
     older: int = 0
 
     @property

@@ -197,7 +197,8 @@ class Order:
 class Spent:
     """Segments' time, ns: `own` (s, r, width) before each node, `rounds` (s, k) and `transfers`
     (s, t) once the last one has arrived; `asynchronous` (nodes,); `lead` of the host;
-    `backwards` (s,): by how much ranks went on before others that they should have waited for."""
+    `backwards` (s,): by how much ranks went on before others that they should have waited for.
+    `in_step`: whether hosts call as devices go, so many calls ahead of them."""
 
     own: Times
     rounds: Times
@@ -205,6 +206,7 @@ class Spent:
     asynchronous: Flags
     lead: int
     backwards: Times
+    in_step: bool = True
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ device at a cut, so the last `lead` places are not seen one by one; their sum is
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from oncall.analysis.common.quantiles import median
@@ -23,18 +25,19 @@ _OVERLAPPING = ("ReduceScatter", "AllReduce", "AllGather")
 def spent(
     graph: Graph, groups: Groups, times: Measured, lead: int | None, exact: bool, limits: Limits
 ) -> Spent | None:
-    """Where the time of each segment went; None if the programs are too short for the lead, or
-    hosts are ahead by no constant number of calls.
+    """Where the time of each segment went; None if the programs are too short for the lead.
 
     `exact`: calls are those of the device, so there is no lead. Without durations `times` are on
     one time axis.
     """
     if lead is None:
         lead = 0 if exact else lead_of(graph, times, limits)
-    if lead is None or (lead and graph.length[graph.length > 0].min() < lead + 3):
+    if lead and graph.length[graph.length > 0].min() < lead + 3:
         return None
     if times.timed:
-        return _from_durations(graph, groups, times, lead, limits)
+        impossible = _too_soon_for_durations(graph, times, lead, limits)
+        found = _from_durations(graph, groups, times, lead, limits)
+        return replace(found, in_step=exact or impossible < limits.mostly)
     relative = relative_calls(times)
     beside = _asynchronous_calls(graph, groups, relative, lead, limits)
     own = _from_calls(graph, times, relative, lead, beside)
@@ -283,15 +286,14 @@ def _wait_at_joins(over: Times, at: Times, beside: Flags) -> None:
         over[:, rank, mine[-1]] = pending
 
 
-def lead_of(graph: Graph, times: Measured, limits: Limits) -> int | None:
-    """The smallest lead with which the calls are (nearly) as possible as with the best one; None if
-    durations show that most are impossible with any."""
+def lead_of(graph: Graph, times: Measured, limits: Limits) -> int:
+    """The smallest lead with which the calls are (nearly) as possible as with the best one."""
     shortest = int(graph.length[graph.length > 0].min())
     leads = range(max(1, min(limits.most_lead + 1, shortest - 4)))
     if times.timed:
         bad = np.array([_too_soon_for_durations(graph, times, lead, limits) for lead in leads])
         good = bad <= bad.min() * limits.equally_good + limits.negligible
-        return int(np.argmax(good)) if bad.min() < limits.mostly else None
+        return int(np.argmax(good))
     _, number = np.unique(kinds_of_waits(graph), return_counts=True)
     relative = relative_calls(times)
     bad = np.array([_before_others(graph, relative, lead) for lead in leads])

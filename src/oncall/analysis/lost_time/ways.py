@@ -56,7 +56,7 @@ class Evidence:
     @property
     def few(self) -> Books | None:
         """The same of too few iterations to accuse anyone by: they show what lateness costs."""
-        return self._exact if self._too_few else None
+        return self._exact if self._too_few and self._in_step else None
 
     @property
     def inexact(self) -> Books | None:
@@ -73,11 +73,15 @@ class Evidence:
         return self.books is not None and len(self.books.length_ns) < self.limits.fewest
 
     @property
+    def _in_step(self) -> bool:
+        return self.books is not None and self.books.in_step
+
+    @property
     def replayed(self) -> bool:
         """Whether replays have all that happened, as it was measured: what they do not name costs
         nothing."""
         replay = self.replay
-        if replay is None or replay.older:
+        if replay is None or replay.older or not self._in_step:
             return False
         return max(replay.missed, replay.error) < self.limits.least_gain
 
