@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from oncall.importers.flight_recorder.entries import Array, Entries
+from oncall.importers.flight_recorder.entries import Entries
 from oncall.importers.flight_recorder.names import COALESCED
+from oncall.importers.flight_recorder.rows import Array
 
 _COUNTED = ("coll", "p2p", "all")
 

@@ -17,9 +17,9 @@ from oncall.importers.bounds import check_rows
 from oncall.importers.files import modified_ns
 from oncall.importers.flight_recorder import KIND
 from oncall.importers.flight_recorder.batch import Batch, Note, rank_in_name, read_batch
-from oncall.importers.flight_recorder.entries import Array
 from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
 from oncall.importers.flight_recorder.identity import identify
+from oncall.importers.flight_recorder.rows import Array
 from oncall.importers.one_job import FAR_NS
 from oncall.importers.pool import on_cores
 
