@@ -301,9 +301,10 @@ static bool take(void *rows, const struct value *items, uint32_t count) {
   unsigned found = 0;
   for (uint32_t at = 0; at < count; at += 2) {
     int32_t name = text_of(&reader->values, items[at])->name;
-    if (!take_value(reader, entry, name, items[at + 1]))
-      return false;
-    found |= name >= 0 ? 1u << name : 0;
+    unsigned bit = name < 0 ? 0 : 1u << name;
+    if (found & bit || !take_value(reader, entry, name, items[at + 1]))
+      return false; /* what is said twice would leave a word behind that no entry has */
+    found |= bit;
   }
   return (found & NEEDED) == NEEDED;
 }

@@ -39,12 +39,12 @@ def load_dump(path: Path) -> Dump:
     data = files.whole(path, _FACTOR)
     if not data:
         raise Unreadable("empty file")
-    head, rows = read_opcodes(data) or _parsed(data)
+    head, rows = read_opcodes(data) or parsed(data)
     _check_count(len(rows), len(data))
     return Dump(head, rows, len(data), is_pickle(data))
 
 
-def _parsed(data: bytes) -> tuple[dict[str, Any], Rows]:
+def parsed(data: bytes) -> tuple[dict[str, Any], Rows]:
     """All of a dump but its entries, and its entries, by way of Python's objects."""
     dump = _parse(data)
     if not isinstance(dump, dict) or not any(key.decode() in dump for key in (*_KEYS, b"entries")):
