@@ -23,7 +23,7 @@ from oncall.importers.flight_recorder.rows import Array
 from oncall.importers.one_job import FAR_NS
 from oncall.importers.pool import on_cores
 
-_FEW_FILES = 256  # for one process: to start it costs as much as reading 120
+_FEW_FILES = 1024  # for one process: to start it costs as much as reading 300
 _FILES_A_BATCH = 256  # some 100,000 operations: the database prefers large helpings
 # None of them completes before all members have called it.
 _JOINT = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier")
