@@ -20,7 +20,6 @@ from oncall.importers.flight_recorder.completion import (
     Status,
     close_batches,
     completed,
-    in_batches,
     never_launched,
     tell_kinds,
 )
@@ -188,7 +187,7 @@ def _part(
         "group": groups[entries.group],
         "p2p": entries.p2p,
         "seq": entries.seq,
-        "group_id": np.where(in_batches(entries), entries.key, -1),
+        "group_id": np.where(entries.batched, entries.key, -1),
         "op": ops[entries.call],
         "dtype": dtypes[entries.dtype],
         "peer": peers[entries.call].astype(np.int32),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -48,18 +49,30 @@ class Entries:
     aborted: Array
     seen_ns: Array
 
-    @property
+    @cached_property
     def seq(self) -> Array:
         """The number of each operation among those of its kind on its group."""
         return np.where(self.p2p, self.p2p_seq, self.collective_seq)
 
-    @property
+    @cached_property
     def key(self) -> Array:
         """A number (n,) that entries share if their group, kind and seq are the same."""
         return (self.seq * len(self.pairs) + self.group) * 2 + self.p2p
 
+    @cached_property
+    def batched(self) -> Array:
+        """P2P entries (n,) that share their number with another one of their group."""
+        batched = np.zeros(len(self.row), dtype=bool)
+        rows = np.flatnonzero(self.p2p)
+        if len(rows):
+            _, inverse, size = np.unique(self.key[rows], return_inverse=True, return_counts=True)
+            batched[rows] = size[inverse] > 1
+        return batched
+
     def reopened(self, aborted: Array) -> Entries:
         """The entries where these (n,) of the held ones did not complete: they were aborted."""
+        if not aborted.any():
+            return self
         return replace(
             self,
             finished=self.finished & ~aborted,
