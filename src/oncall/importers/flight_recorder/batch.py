@@ -36,6 +36,7 @@ from oncall.importers.flight_recorder.rows import Array, Dump, Rows
 MALFORMED = (
     *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError),
 )
+_RANK = re.compile(r"(?<!\d)(\d{1,6})(?:\.[A-Za-z]\w*+){0,9}$")
 _MOST_FRAME_LETTERS = 1000  # of one line; C++ names of templates reach 500
 
 
@@ -97,7 +98,7 @@ class Batch:
 
 def rank_in_name(path: str) -> int | None:
     """The rank a dump's file name ends with: `fr_trace_rank_2.json` is 2; None if there is none."""
-    match = re.search(r"(?<!\d)(\d{1,6})(?:\.[A-Za-z]\w*+){0,9}$", Path(path).name)
+    match = _RANK.search(path.rpartition("/")[2])
     return int(match[1]) if match else None
 
 
