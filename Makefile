@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-C_FILES := $(wildcard hooks/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] benchmarks/*.c \
+C_FILES := $(wildcard hooks/*.[ch] readers/*.[ch] fixtures/nccl_standin/*.[ch] tests/hooks/*.[ch] \
+  tests/readers/*.[ch] benchmarks/*.c \
   dpa/*.[ch] dpa/*/*.[ch] tests/dpa/*.[ch] tests/torture/*.[ch])
-C_BUILD := CMakeLists.txt $(wildcard cmake/* hooks/CMakeLists.txt fixtures/nccl_standin/CMakeLists.txt)
+C_BUILD := CMakeLists.txt $(wildcard cmake/* hooks/CMakeLists.txt readers/CMakeLists.txt \
+  fixtures/nccl_standin/CMakeLists.txt)
 
 # What some tests need, and skip without: an sshd on loopback, a terminal to type into, and
 # rdma-core's header to compare ours with.
@@ -71,14 +73,14 @@ native: $(VENV)/.tested-with
 # The C tests, with every access and every order of threads watched.
 sanitize: build/sanitize-address,undefined.tested build/sanitize-thread.tested
 
-build/sanitize-%.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt tests/dpa/CMakeLists.txt | $(VENV)/.tested-with
+build/sanitize-%.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt tests/readers/CMakeLists.txt tests/dpa/CMakeLists.txt | $(VENV)/.tested-with
 	@$(BIN)/cmake -S . -B build/sanitize-$* -DONCALL_SANITIZE=$* -DONCALL_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build build/sanitize-$* --parallel 2 >/dev/null
 	$(BIN)/ctest --test-dir build/sanitize-$* --output-on-failure --timeout 60 --parallel 2
 	@touch $@
 
 # The same tests of what is installed, by the compiler that it is compiled with.
-build/portable-tests.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt tests/dpa/CMakeLists.txt | $(VENV)/.tested-with
+build/portable-tests.tested: $(C_BUILD) $(C_FILES) tests/hooks/CMakeLists.txt tests/readers/CMakeLists.txt tests/dpa/CMakeLists.txt | $(VENV)/.tested-with
 	@$(BIN)/cmake -S . -B build/portable-tests -DONCALL_TESTS=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python >/dev/null
 	@$(BIN)/cmake --build build/portable-tests --parallel 2 >/dev/null

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.pytorch_pickle import pytorch_pickle
 
 START_NS = 1_760_000_000_000_000_000
 
@@ -73,13 +73,13 @@ def dump(
 
 
 def write(folder: Path, rank: int, content: Any, suffix: str = "") -> Path:
-    """Write a dump as `fr_trace_rank_N`, JSON if the suffix says so, else a pickle."""
+    """Write a dump as `fr_trace_rank_N`, JSON if the suffix says so, else a pickle as PyTorch's."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"fr_trace_rank_{rank}{suffix}"
     if suffix == ".json":
         path.write_text(json.dumps(content))
     else:
-        path.write_bytes(pickle.dumps(content, protocol=2))
+        path.write_bytes(pytorch_pickle(content))
     return path
 
 

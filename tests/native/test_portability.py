@@ -16,7 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.core.errors import BadInput
-from oncall.native import HOOKS, IBVERBS, VERBS, Architecture, hooks_folder, standin_folder
+from oncall.native import (
+    HOOKS,
+    IBVERBS,
+    VERBS,
+    Architecture,
+    hooks_folder,
+    readers_library,
+    standin_folder,
+)
 from oncall.native.elf import ElfFile, read_elf
 from oncall.native.portability import OLDEST_GLIBC, unportable
 
@@ -36,7 +44,12 @@ def test_nothing_else_for_linux_is_shipped() -> None:
     root = hooks_folder().parent
     shipped = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
     standin = {f"standin/{name}" for name in ("libnccl.so.2", "train", "collectives")}
-    assert shipped == {f"{each}/{name}" for each, name in LIBRARIES} | standin
+    readers = readers_library()
+    assert shipped == {
+        *(f"{each}/{name}" for each, name in LIBRARIES),
+        *(*standin, readers.relative_to(root).as_posix()),
+    }
+    assert list(unportable(read_elf(readers))) == []
     for path in standin_folder().iterdir():
         assert read_elf(path).glibc_needed <= OLDEST_GLIBC
         assert not read_elf(path).executable_stack

@@ -1,4 +1,5 @@
-"""Where the C parts lie that were built with the package: the hooks and the stand-in for NCCL.
+"""Where the C parts lie that were built with the package: the hooks, the readers of recordings and
+the stand-in for NCCL.
 
 The hooks are there for every architecture that jobs run on, whatever this machine is.
 """
@@ -55,6 +56,11 @@ def ibverbs_library(architecture: Architecture | None = None) -> Path:
 def hooks_folder(architecture: Architecture | None = None) -> Path:
     """The folder of the three libraries; for this machine if none is named. Raises NotBuilt."""
     return _find(f"{architecture or Architecture.here()}/{HOOKS}").parent
+
+
+def readers_library() -> Path:
+    """The library that reads large recordings, of this machine alone. Raises NotBuilt."""
+    return _find(f"{Architecture.here()}/liboncall_readers.so")
 
 
 def standin_folder() -> Path:

@@ -74,7 +74,7 @@ def test_truncated_at_every_hundred_bytes(fr, suffix, tmp_path):
         with pytest.raises(Unreadable, match=r"truncated|empty"):
             load_dump(whole)
     whole.write_bytes(content)
-    assert len(load_dump(whole)["entries"]) == 5
+    assert len(load_dump(whole).rows) == 5
 
 
 def test_too_large_a_file_is_not_opened(tmp_path):

@@ -143,16 +143,18 @@ def shared_waits() -> str:
             GROUP BY job),
         -- Transfers are counted from the last that ended: rings lose the first of either end.
         calls AS (
-            SELECT job, comm, kind, NULL AS ends, seq, rank, min(called_ns) AS called_ns,
+            SELECT job, comm, kind, -1::BIGINT AS ends, seq, rank, min(called_ns) AS called_ns,
                 max(ended_ns) AS ended_ns
             FROM operations SEMI JOIN jobs USING (job)
             WHERE called_ns IS NOT NULL AND kind = 'coll' GROUP BY ALL
             UNION ALL
-            SELECT job, comm, kind, CASE op WHEN 'Send' THEN [rank, peer] ELSE [peer, rank] END,
+            SELECT job, comm, kind,
+                if(op = 'Send', rank::BIGINT << 32 | p, p << 32 | rank::BIGINT) AS ends,
                 row_number() OVER (
                     PARTITION BY job, comm, rank, peer, op ORDER BY called_ns DESC, seq DESC),
                 rank, called_ns, ended_ns
-            FROM operations SEMI JOIN jobs USING (job)
+            FROM (SELECT *, coalesce(peer, 2147483647)::BIGINT AS p FROM operations)
+            SEMI JOIN jobs USING (job)
             WHERE called_ns IS NOT NULL AND kind = 'p2p' AND done),
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM seats GROUP BY job),
         recorded AS (
@@ -164,23 +166,25 @@ def shared_waits() -> str:
         -- Ranks wait for a member until all have called; where all have, for the operation to end,
         -- which the member that discovers it first shows best. Watchdogs see ends late: they count
         -- for a transfer of which only one end is recorded.
+        met AS (
+            SELECT job, comm, kind, ends, seq, max(called_ns) AS met_ns, min(ended_ns) AS first_ns,
+                count(*) AS callers
+            FROM calls GROUP BY ALL),
         waits AS (
-            SELECT c.job, c.rank,
-                CASE WHEN joined THEN max(called_ns) OVER call ELSE called_ns END AS called_ns,
-                CASE WHEN count(*) OVER call < CASE kind WHEN 'p2p' THEN 2 ELSE size END
+            SELECT job, c.rank, if(joined, met_ns, called_ns) AS called_ns,
+                CASE WHEN callers < CASE kind WHEN 'p2p' THEN 2 ELSE size END
                     THEN CASE kind WHEN 'p2p' THEN ended_ns END
-                    WHEN joined THEN min(ended_ns) OVER call
-                    ELSE max(called_ns) OVER call END AS over_ns
-            FROM calls c JOIN jobs USING (job) JOIN sizes USING (job, comm)
-            WHERE NOT joined OR (comm = place AND kind = 'coll')
-            WINDOW call AS (PARTITION BY c.job, comm, kind, ends, seq)),
+                    WHEN joined THEN first_ns ELSE met_ns END AS over_ns
+            FROM calls c JOIN met USING (job, comm, kind, ends, seq)
+            JOIN jobs USING (job) JOIN sizes USING (job, comm)
+            WHERE NOT joined OR (comm = place AND kind = 'coll')),
         -- Each rank's waits without what an earlier one covers.
         apart AS (
             SELECT job, least(over_ns, until_ns) AS until_ns,
                 greatest(called_ns, since_ns, max(over_ns) OVER (
                     PARTITION BY job, rank ORDER BY called_ns, over_ns
                     ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS since_ns
-            FROM waits JOIN recorded USING (job) WHERE over_ns IS NOT NULL),
+            FROM waits JOIN recorded USING (job) WHERE over_ns > called_ns),
         turns AS (
             SELECT job, since_ns AS at_ns, 1 AS more FROM apart WHERE since_ns < until_ns
             UNION ALL SELECT job, until_ns, -1 FROM apart WHERE since_ns < until_ns),

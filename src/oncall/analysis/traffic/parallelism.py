@@ -77,9 +77,13 @@ def roles(
         elif use.collectives:
             collective[use.job].append(use)
     for job, group in collective.items():
-        pipelines = [u.members for u in uses if found.get((job, u.comm), ("",))[0] == "pp"]
+        chains: dict[int, list[frozenset[int]]] = defaultdict(list)  # of each rank
+        for use in uses:
+            if found.get((job, use.comm), ("",))[0] == "pp":
+                for rank in use.members:
+                    chains[rank].append(use.members)
         for use in group:
-            if any(use.members <= chain for chain in pipelines):
+            if any(use.members <= chain for chain in chains[next(iter(use.members))]):
                 found[job, use.comm] = None, "collectives of one pipeline's stages"
         rest = [use for use in group if (job, use.comm) not in found]
         for use in rest:

@@ -14,22 +14,16 @@ from typing import Any
 import numpy as np
 
 from oncall.core.errors import Unreadable
+from oncall.importers.codes import Codes
 from oncall.importers.documents import no_garbage_collection, scalars
 from oncall.importers.flight_recorder.completion import (
     Status,
     close_batches,
     completed,
-    in_batches,
     never_launched,
     tell_kinds,
 )
-from oncall.importers.flight_recorder.entries import (
-    Array,
-    Codes,
-    Entries,
-    elements_of,
-    read_entries,
-)
+from oncall.importers.flight_recorder.entries import Entries, read_entries
 from oncall.importers.flight_recorder.file import load_dump
 from oncall.importers.flight_recorder.groups import (
     MOST_RANKS,
@@ -37,11 +31,12 @@ from oncall.importers.flight_recorder.groups import (
     groups_by_pg_id,
     listed_groups,
 )
+from oncall.importers.flight_recorder.rows import Array, Dump, Rows
 
 MALFORMED = (
     *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError),
 )
-_MOST_FRAMES = 256
+_RANK = re.compile(r"(?<!\d)(\d{1,6})(?:\.[A-Za-z]\w*+){0,9}$")
 _MOST_FRAME_LETTERS = 1000  # of one line; C++ names of templates reach 500
 
 
@@ -103,7 +98,7 @@ class Batch:
 
 def rank_in_name(path: str) -> int | None:
     """The rank a dump's file name ends with: `fr_trace_rank_2.json` is 2; None if there is none."""
-    match = re.search(r"(?<!\d)(\d{1,6})(?:\.[A-Za-z]\w*+){0,9}$", Path(path).name)
+    match = _RANK.search(path.rpartition("/")[2])
     return int(match[1]) if match else None
 
 
@@ -132,17 +127,17 @@ def _read_file(path: str, batch: Batch) -> Note:
         return Note(path, rank, problem=str(what))
 
 
-def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> Note:
+def _add_dump(path: str, rank: int, dump: Dump, batch: Batch) -> Note:
     """Put a dump into the batch: all of it or, if a part is malformed, no row."""
-    listed = listed_groups(dump.get("pg_config") or {})
-    status = _pg_status(dump.get("pg_status") or {})
-    scalars([dump.get("version")])
-    version = str(dump["version"]) if "version" in dump else None
-    entries: list[Mapping[str, Any]] = dump["entries"]
-    if not entries:
+    head, rows = dump.head, dump.rows
+    listed = listed_groups(head.get("pg_config") or {})
+    status = _pg_status(head.get("pg_status") or {})
+    scalars([head.get("version")])
+    version = str(head["version"]) if "version" in head else None
+    if not len(rows):
         batch.count(rank, groups_by_pg_id(status, listed, {}), status)
         return Note(path, rank, version, groups=tuple(batch.groups.of(listed).tolist()))
-    called = close_batches(read_entries(entries, budget=dump["size"]))
+    called = close_batches(read_entries(rows))
     by_pair = {(group.name, group.desc): group for group in listed}
     used = [by_pair.get(pair) or Group(*pair) for pair in called.pairs]
     seen = dict(zip(called.pg_id.tolist(), called.group.tolist(), strict=True))
@@ -150,8 +145,8 @@ def _add_dump(path: str, rank: int, dump: Mapping[str, Any], batch: Batch) -> No
     called = called.reopened(never_launched(called, kinds))
     done = completed(called, kinds)
     codes = batch.groups.of(used)
-    stacks = _stacks(entries, called, done)
-    sizes = _proven_sizes(entries, called, dump["size"])
+    stacks = _stacks(rows, called, done)
+    sizes = _proven_sizes(rows, called)
     part = _part(called, done, rank, codes, batch)
 
     groups = groups_by_pg_id(status, listed, {pg_id: used[code] for pg_id, code in seen.items()})
@@ -193,7 +188,7 @@ def _part(
         "group": groups[entries.group],
         "p2p": entries.p2p,
         "seq": entries.seq,
-        "group_id": np.where(in_batches(entries), entries.key, -1),
+        "group_id": np.where(entries.batched, entries.key, -1),
         "op": ops[entries.call],
         "dtype": dtypes[entries.dtype],
         "peer": peers[entries.call].astype(np.int32),
@@ -210,42 +205,33 @@ def _part(
 
 
 def _stacks(
-    entries: Sequence[Mapping[str, Any]], called: Entries, done: Array
+    rows: Rows, called: Entries, done: Array
 ) -> list[tuple[int, int, str, tuple[str, ...]]]:
     """Group, seq, kind and frames of what is in flight and of each group's last operation."""
     last = dict(zip(called.group.tolist(), range(len(done)), strict=True)).values()
     seq = called.seq
     found = []
-    known: dict[int, tuple[str, ...]] = {}  # by identity: many entries share one list of frames
     for index in sorted({*np.flatnonzero(~done).tolist(), *last}):
-        frames = entries[int(called.row[index])].get("frames")
+        frames = rows.frames(int(called.row[index]))
         if frames:
-            lines = known.get(id(frames))
-            if lines is None:
-                lines = known[id(frames)] = tuple(map(_line, frames[:_MOST_FRAMES]))
             kind = "p2p" if called.p2p[index] else "coll"
+            lines = tuple(_line(*frame) for frame in frames)
             found.append((int(called.group[index]), int(seq[index]), kind, lines))
     return found
 
 
-def _line(frame: Mapping[str, Any]) -> str:
-    name, file, line = frame["name"], frame["filename"], frame["line"]
-    scalars((name, file, line))
+def _line(name: str, file: str, line: str) -> str:
     half = _MOST_FRAME_LETTERS // 2
-    return f"{str(name)[:half]} at {str(file)[:half]}:{str(line)[:half]}"
+    return f"{name[:half]} at {file[:half]}:{line[:half]}"
 
 
-def _proven_sizes(
-    entries: Sequence[Mapping[str, Any]], called: Entries, budget: int
-) -> dict[int, int]:
+def _proven_sizes(rows: Rows, called: Entries) -> dict[int, int]:
     """Group sizes that shapes prove: an all-gather puts out what all members put in."""
     gathers = np.array([call.op == "AllGather" for call in called.calls])[called.call]
-    rows = np.flatnonzero(gathers & (called.count > 0))
-    sizes = {}
-    for group, index in zip(called.group[rows].tolist(), rows.tolist(), strict=True):
-        if group not in sizes:
-            output = entries[int(called.row[index])].get("output_sizes") or ()
-            elements = int(elements_of([output[:MOST_RANKS]], budget)[0])
-            whole, rest = divmod(max(elements, 0), int(called.count[index]))
-            sizes[group] = 0 if rest or whole > MOST_RANKS else whole
-    return sizes
+    at = np.flatnonzero(gathers & (called.count > 0))
+    groups, first = np.unique(called.group[at], return_index=True)
+    at = at[first]
+    output = np.maximum(rows.output_elements[called.row[at]], 0)
+    whole, rest = np.divmod(output, called.count[at])
+    sizes = np.where((rest > 0) | (whole > MOST_RANKS), 0, whole)
+    return dict(zip(groups.tolist(), sizes.tolist(), strict=True))

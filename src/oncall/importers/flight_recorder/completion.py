@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from oncall.importers.flight_recorder.entries import Array, Entries
+from oncall.importers.flight_recorder.entries import Entries
 from oncall.importers.flight_recorder.names import COALESCED
+from oncall.importers.flight_recorder.rows import Array
 
 _COUNTED = ("coll", "p2p", "all")
 
@@ -81,7 +82,7 @@ def completed(entries: Entries, status: Mapping[int, Status]) -> Array:
     done: Array = (
         entries.finished
         | (~entries.p2p & (entries.collective_seq <= collective))
-        | (entries.p2p & (entries.p2p_seq <= p2p) & in_batches(entries))
+        | (entries.p2p & (entries.p2p_seq <= p2p) & entries.batched)
         | ((entries.op_id > 0) & (entries.op_id <= everything))
     )
     return done & ~entries.aborted
@@ -96,17 +97,6 @@ def never_launched(entries: Entries, status: Mapping[int, Status]) -> Array:
             limit[group] = one.launched
     unlaunched: Array = entries.held & ~entries.p2p & (entries.seq > limit[entries.group])
     return unlaunched
-
-
-def in_batches(entries: Entries) -> Array:
-    """P2P entries (n,) that share their number with another one of their group."""
-    batched = np.zeros(len(entries.row), dtype=bool)
-    rows = np.flatnonzero(entries.p2p)
-    if len(rows):
-        key = entries.key[rows]
-        _, inverse, size = np.unique(key, return_inverse=True, return_counts=True)
-        batched[rows] = size[inverse] > 1
-    return batched
 
 
 def close_batches(entries: Entries) -> Entries:

@@ -1,54 +1,18 @@
-"""The entries of one dump as columns: one pass a field, no work a row that a column can do."""
+"""What the entries of one dump mean: its raw columns with groups, calls and elements derived."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
-from operator import itemgetter
-from typing import Any, TypeAlias
+from functools import cached_property
 
 import numpy as np
 
-from oncall.importers.documents import scalars
 from oncall.importers.flight_recorder.names import DTYPE_BYTES, CallName, parse_call
+from oncall.importers.flight_recorder.rows import COMPLETED, STARTED, Array, Rows
 
-Array: TypeAlias = np.ndarray[Any, Any]
-
-_FIELDS = (
-    "process_group",
-    "pg_id",
-    "collective_seq_id",
-    "p2p_seq_id",
-    "op_id",
-    "profiling_name",
-    "time_created_ns",
-    "input_sizes",
-    "input_dtypes",
-    "output_sizes",
-    "state",
-    "time_discovered_started_ns",
-    "time_discovered_completed_ns",
-    "retired",
-    "timeout_ms",
-    "is_p2p",
-)
-_MAX_DIMENSIONS = 64
 _OUTLIVED = 0.9  # of the timeout
 _MOST_MILLISECONDS = 1e12
-_TOO_MANY = 2.0**62  # elements; a sum of two still fits 64 bits
-
-
-class Codes(dict[Any, int]):
-    """A vocabulary in the making: looking a word up gives its code, a new word the next one."""
-
-    def __missing__(self, word: Any) -> int:
-        self[word] = code = len(self)
-        return code
-
-    def of(self, words: Iterable[Any]) -> Array:
-        """The codes of words, int32 (n,)."""
-        return np.fromiter(map(self.__getitem__, words), dtype=np.int32)
 
 
 @dataclass(frozen=True)
@@ -62,9 +26,9 @@ class Entries:
     retired by then. `row` is the entry's place in the dump.
     """
 
-    pairs: list[tuple[str, str]]
-    calls: list[CallName]
-    dtypes: list[str]
+    pairs: Sequence[tuple[str, str]]
+    calls: Sequence[CallName]
+    dtypes: Sequence[str]
     row: Array
     group: Array
     pg_id: Array
@@ -85,18 +49,30 @@ class Entries:
     aborted: Array
     seen_ns: Array
 
-    @property
+    @cached_property
     def seq(self) -> Array:
         """The number of each operation among those of its kind on its group."""
         return np.where(self.p2p, self.p2p_seq, self.collective_seq)
 
-    @property
+    @cached_property
     def key(self) -> Array:
         """A number (n,) that entries share if their group, kind and seq are the same."""
         return (self.seq * len(self.pairs) + self.group) * 2 + self.p2p
 
+    @cached_property
+    def batched(self) -> Array:
+        """P2P entries (n,) that share their number with another one of their group."""
+        batched = np.zeros(len(self.row), dtype=bool)
+        rows = np.flatnonzero(self.p2p)
+        if len(rows):
+            _, inverse, size = np.unique(self.key[rows], return_inverse=True, return_counts=True)
+            batched[rows] = size[inverse] > 1
+        return batched
+
     def reopened(self, aborted: Array) -> Entries:
         """The entries where these (n,) of the held ones did not complete: they were aborted."""
+        if not aborted.any():
+            return self
         return replace(
             self,
             finished=self.finished & ~aborted,
@@ -115,59 +91,42 @@ class Entries:
         return Entries(self.pairs, self.calls, self.dtypes, **columns)
 
 
-def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
-    """Entries of a dump as columns; fields that older formats lack are NULL or derived.
-
-    Raises ValueError, TypeError, KeyError or OverflowError on what PyTorch does not write. No more
-    than `budget` tensors are looked at: a hostile file can refer to one list a million times, and
-    what is hashed or compared is a scalar: of lists within lists that would never end.
-    """
-    column = _columns(entries)
-    pairs, calls, dtypes = Codes(), Codes(), Codes()
-    group = pairs.of(_pairs(column["process_group"], column["pg_id"]))
-    scalars(column["profiling_name"])
-    call = calls.of(column["profiling_name"])
-    parsed = [parse_call(name) for name in calls]
+def read_entries(rows: Rows) -> Entries:
+    """What the columns of a dump mean. Raises ValueError or TypeError on what PyTorch does not
+    write."""
+    parsed = [parse_call(name) for name in rows.calls]
+    call, group = rows.call, rows.group
     receives = np.array([name.op == "Recv" for name in parsed])[call]
-    sizes = list(column["input_sizes"])
-    for index in np.flatnonzero(receives):
-        sizes[index] = column["output_sizes"][index] or sizes[index]
-    types: list[Sequence[str]] = [one or () for one in column["input_dtypes"]]
-    if sum(map(len, types)) > budget:
-        raise ValueError("more tensors than its size explains")
-    scalars(chain.from_iterable(types))
-    dtype = dtypes.of([one[0] if len(one) == 1 else _common(one) for one in types])
-    count = elements_of(sizes, budget)
+    count = np.where(
+        receives & (rows.output_elements >= 0), rows.output_elements, rows.input_elements
+    )
     no_tensors = np.array([name.op == "Barrier" for name in parsed])[call] & (count < 0)
     count[no_tensors] = 0
-    width = np.array([DTYPE_BYTES.get(name, -1) for name in dtypes], dtype=np.int64)[dtype]
+    width = np.array([*(DTYPE_BYTES.get(name, -1) for name in rows.dtypes), -1])[rows.dtype]
     byte_count = np.where((count >= 0) & (width > 0), count * width, -1)
     byte_count[no_tensors] = 0
-    completed = np.array([state == "completed" for state in column["state"]], dtype=bool)
-    retired = np.fromiter(map(bool, column["retired"]), dtype=bool)
-    called = _integers(column["time_created_ns"])
-    ended = np.where(completed, _integers(column["time_discovered_completed_ns"]), 0)
-    discovered = _integers(column["time_discovered_started_ns"])
+    completed, retired = rows.state == COMPLETED, rows.retired.astype(bool)
+    called, discovered = rows.created_ns, rows.started_ns
+    ended = np.where(completed, rows.ended_ns, 0)
     seen = np.maximum(ended, discovered)
-    begun = np.array([state == "started" for state in column["state"]], dtype=bool) & ~retired
-    p2p = _is_p2p(column["is_p2p"], parsed, call)
-    duration = _durations(entries)
+    begun = (rows.state == STARTED) & ~retired
+    p2p = _is_p2p(rows.is_p2p, parsed, call)
+    duration = _durations(rows.duration_ms)
     # Transfers between other ranks have streams of their own.
-    stream = group * (len(calls) + 1) + np.where(p2p, call + 1, 0)
-    unnamed = np.array([name is None for name in dtypes], dtype=bool)
+    stream = group * (len(parsed) + 1) + np.where(p2p, call + 1, 0)
     found = Entries(
-        pairs=[(str(name), str(desc)) for name, desc in pairs],
+        pairs=rows.pairs,
         calls=parsed,
-        dtypes=[str(name) for name in dtypes],
-        row=np.arange(len(entries)),
+        dtypes=rows.dtypes,
+        row=np.arange(len(rows)),
         group=group,
-        pg_id=_integers(column["pg_id"]),
+        pg_id=rows.pg_id,
         call=call,
         p2p=p2p,
-        collective_seq=np.fromiter(column["collective_seq_id"], dtype=np.int64),
-        p2p_seq=_integers(column["p2p_seq_id"]),
-        op_id=_integers(column["op_id"]),
-        dtype=np.where(unnamed[dtype], np.int32(-1), dtype),
+        collective_seq=rows.collective_seq,
+        p2p_seq=rows.p2p_seq,
+        op_id=rows.op_id,
+        dtype=rows.dtype,
         count=count,
         bytes=byte_count,
         enqueued_ns=called,
@@ -177,10 +136,10 @@ def read_entries(entries: Sequence[Mapping[str, Any]], budget: int) -> Entries:
         duration_ns=duration,
         finished=completed | retired,
         held=completed & ~retired,
-        aborted=np.zeros(len(entries), dtype=bool),
+        aborted=np.zeros(len(rows), dtype=bool),
         seen_ns=np.where(retired, 0, _written_ns(called, np.where(retired, 0, seen))),
     )
-    outlived = _outlived(called, ended, _integers(column["timeout_ms"]))
+    outlived = _outlived(called, ended, rows.timeout_ms)
     return found.reopened(found.held & outlived)
 
 
@@ -204,87 +163,16 @@ def _written_ns(called: Array, seen: Array) -> int:
     return int(stamps.max())
 
 
-def _columns(entries: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
-    try:
-        rows = list(map(itemgetter(*_FIELDS), entries))
-    except KeyError:  # an older format: what it lacks is None
-        rows = [tuple(map(entry.get, _FIELDS)) for entry in entries]
-    return dict(zip(_FIELDS, zip(*rows, strict=True), strict=True))
+def _durations(milliseconds: Array) -> Array:
+    """Nanoseconds (n,)."""
+    sound = np.where(np.abs(milliseconds) < _MOST_MILLISECONDS, milliseconds, 0)
+    return np.rint(sound * 1e6).astype(np.int64)
 
 
-def _pairs(process_groups: Sequence[Any], pg_ids: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
-    """Name and description of each entry's group; the pg_id stands in where a format lacks them."""
-    lacking = None in process_groups
-    given = [it for it in process_groups if it is not None] if lacking else process_groups
-    if set(map(len, given)) - {2}:
-        raise ValueError("a group that is not its name and description")
-    scalars(chain.from_iterable(given))
-    if lacking:
-        scalars(pg_ids)
-        return [
-            (pg_id, "") if it is None else tuple(it)
-            for it, pg_id in zip(process_groups, pg_ids, strict=True)
-        ]
-    return map(tuple, process_groups)
-
-
-def _integers(values: Sequence[Any]) -> Array:
-    """int64 (n,); None is 0. One by one: an array of what holds itself twice would never end."""
-    try:
-        return np.fromiter(values, dtype=np.int64, count=len(values))
-    except TypeError:
-        known = [value or 0 for value in values]
-        return np.fromiter(known, dtype=np.int64, count=len(known))
-
-
-def _durations(entries: Sequence[Mapping[str, Any]]) -> Array:
-    """Nanoseconds (n,) from `duration_ms`, which is there only with NCCL's timing on."""
-    milliseconds = np.zeros(len(entries))
-    for row, entry in enumerate(entries):
-        if "duration_ms" in entry:
-            milliseconds[row] = float(entry["duration_ms"] or 0)
-    milliseconds[~(np.abs(milliseconds) < _MOST_MILLISECONDS)] = 0
-    return np.rint(milliseconds * 1e6).astype(np.int64)
-
-
-def _is_p2p(flags: Sequence[Any], calls: Sequence[CallName], call: Array) -> Array:
-    if None in flags:
+def _is_p2p(flags: Array, calls: Sequence[CallName], call: Array) -> Array:
+    if (flags < 0).any():
         return np.array([name.p2p for name in calls], dtype=bool)[call]
-    return np.fromiter(map(bool, flags), dtype=bool, count=len(flags))
-
-
-def _common(dtypes: Sequence[str]) -> str | None:
-    """The element type of all tensors of a call; None if they differ or there are none."""
-    return dtypes[0] if dtypes and all(other == dtypes[0] for other in dtypes) else None
-
-
-def elements_of(sizes: Iterable[Any], budget: int) -> Array:
-    """Elements of all tensors of each call (n,), -1 where there are no tensors."""
-    calls = [tensors or () for tensors in sizes]
-    tensors_of = np.fromiter(map(len, calls), dtype=np.int64, count=len(calls))
-    if tensors_of.sum() > budget:
-        raise ValueError("more tensors than its size explains")
-    tensors = list(chain.from_iterable(calls))
-    dimensions_of = np.fromiter(map(len, tensors), dtype=np.int64, count=len(tensors))
-    if dimensions_of.max(initial=0) > _MAX_DIMENSIONS:
-        raise ValueError(f"a tensor of more than {_MAX_DIMENSIONS} dimensions")
-    if dimensions_of.sum() > budget:
-        raise ValueError("more dimensions of tensors than its size explains")
-    dimensions = np.fromiter(chain.from_iterable(tensors), dtype=np.int64)
-    elements = _each(np.multiply, dimensions, dimensions_of, of_none=1)
-    return _each(np.add, elements, tensors_of, of_none=-1)
-
-
-def _each(operation: np.ufunc, values: Array, lengths: Array, of_none: int) -> Array:
-    """The sum or product of each run of values, runs being so long; of an empty one `of_none`."""
-    found = np.full(len(lengths), of_none, dtype=np.int64)
-    filled = lengths > 0
-    if filled.any():
-        starts = (np.cumsum(lengths) - lengths)[filled]
-        if np.abs(operation.reduceat(values.astype(np.float64), starts)).max() >= _TOO_MANY:
-            raise OverflowError("more elements than a tensor can have")
-        found[filled] = operation.reduceat(values, starts)
-    return found
+    return flags.astype(bool)
 
 
 # When timed operations ended: between the watchdog's last two looks, and after their durations.

@@ -13,6 +13,9 @@ from oncall.core.errors import Unreadable
 from oncall.importers import files
 from oncall.importers.bounds import DEFAULT
 from oncall.importers.documents import is_pickle, parse_json, parse_pickle
+from oncall.importers.flight_recorder.objects import rows_of
+from oncall.importers.flight_recorder.opcodes import read_opcodes
+from oncall.importers.flight_recorder.rows import Dump, Rows
 
 _KEYS = (b"pg_config", b"pg_status", b"comm_lib_version", b"collective_seq_id", b"profiling_name")
 # What the file's own bytes take beside what they are parsed to, which the parsers check.
@@ -20,6 +23,7 @@ _FACTOR = 2.0
 # Shared references can make few bytes many entries; a real dump spends hundreds on each, and the
 # references to the 14 keys of an entry alone are as many.
 _LEAST_ENTRY_BYTES = 28
+_NO_ENTRIES = "not a Flight Recorder dump: its entries are not a list of operations"
 
 
 def looks_like_dump(head: bytes) -> bool:
@@ -29,24 +33,34 @@ def looks_like_dump(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{" and any(b'"' + key + b'"' in head for key in _KEYS)
 
 
-def load_dump(path: Path) -> dict[str, Any]:
-    """The dump in `path` as plain containers, its `entries` a list, and added: its `size` in bytes
-    and whether it is `pickled`.
-
-    Raises Unreadable, with the reason, and nothing else.
-    """
+def load_dump(path: Path) -> Dump:
+    """The dump in `path`. Raises Unreadable, with the reason, and what `rows_of` raises where an
+    entry is not what PyTorch writes."""
     data = files.whole(path, _FACTOR)
     if not data:
         raise Unreadable("empty file")
+    head, rows = read_opcodes(data) or parsed(data)
+    _check_count(len(rows), len(data))
+    return Dump(head, rows, len(data), is_pickle(data))
+
+
+def parsed(data: bytes) -> tuple[dict[str, Any], Rows]:
+    """All of a dump but its entries, and its entries, by way of Python's objects."""
     dump = _parse(data)
     if not isinstance(dump, dict) or not any(key.decode() in dump for key in (*_KEYS, b"entries")):
         raise Unreadable("not a Flight Recorder dump")
-    entries = dump.get("entries") or []
-    if not isinstance(entries, list) or len(entries) * _LEAST_ENTRY_BYTES > len(data):
-        raise Unreadable("not a Flight Recorder dump: its entries are not a list of operations")
-    if len(entries) > DEFAULT.part_rows:
+    entries = dump.pop("entries", None) or []
+    if not isinstance(entries, list):
+        raise Unreadable(_NO_ENTRIES)
+    _check_count(len(entries), len(data))
+    return dump, rows_of(entries, budget=len(data))
+
+
+def _check_count(entries: int, size: int) -> None:
+    if entries * _LEAST_ENTRY_BYTES > size:
+        raise Unreadable(_NO_ENTRIES)
+    if entries > DEFAULT.part_rows:
         raise Unreadable(f"more than {DEFAULT.part_rows:,} operations; set a smaller buffer")
-    return dump | {"entries": entries, "size": len(data), "pickled": is_pickle(data)}
 
 
 def _parse(data: bytes) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from oncall.core.errors import Unreadable
 from oncall.importers.flight_recorder.batch import MALFORMED, rank_in_name
@@ -43,15 +43,17 @@ def identify(paths: Sequence[Path]) -> Identity:
     for rank in sorted(ranks)[:_MOST_SAMPLES]:
         with suppress(Unreadable, *MALFORMED):
             dump = load_dump(ranks[rank])
-            marks |= {_mark(rank, entry) for entry in dump["entries"]}
-            groups |= set(listed_groups(dump.get("pg_config") or {}))
-            entries += len(dump["entries"])
-            pickled |= dump["pickled"]
+            rows = dump.rows
+            marks |= {
+                (rank, record_id, at_ns)
+                for record_id, at_ns in zip(
+                    rows.record_id.tolist(), rows.created_ns.tolist(), strict=True
+                )
+            }
+            groups |= set(listed_groups(dump.head.get("pg_config") or {}))
+            entries += len(rows)
+            pickled |= dump.pickled
     return Identity(frozenset(ranks), frozenset(groups), frozenset(marks), entries, pickled)
-
-
-def _mark(rank: int, entry: dict[str, Any]) -> tuple[int, int, int]:
-    return rank, int(entry.get("record_id") or 0), int(entry.get("time_created_ns") or 0)
 
 
 def relate(one: Identity, other: Identity) -> Literal["copy", "part"] | None:

@@ -17,13 +17,13 @@ from oncall.importers.bounds import check_rows
 from oncall.importers.files import modified_ns
 from oncall.importers.flight_recorder import KIND
 from oncall.importers.flight_recorder.batch import Batch, Note, rank_in_name, read_batch
-from oncall.importers.flight_recorder.entries import Array
 from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
 from oncall.importers.flight_recorder.identity import identify
+from oncall.importers.flight_recorder.rows import Array
 from oncall.importers.one_job import FAR_NS
 from oncall.importers.pool import on_cores
 
-_FEW_FILES = 256  # for one process: to start it costs as much as reading 120
+_FEW_FILES = 1024  # for one process: to start it costs as much as reading 300
 _FILES_A_BATCH = 256  # some 100,000 operations: the database prefers large helpings
 # None of them completes before all members have called it.
 _JOINT = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier")

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from oncall.evidence.columns import ColumnData, Words
-from oncall.importers.flight_recorder.entries import Codes
+from oncall.importers.codes import Codes
 from oncall.importers.flight_recorder.names import COALESCED, DTYPE_BYTES
 from oncall.importers.kineto.trace import Call, Kernel, Trace
 
