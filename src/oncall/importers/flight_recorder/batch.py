@@ -195,8 +195,8 @@ def _place(dumps: Sequence[_Called], batch: Batch) -> None:
     for at, (one, mine) in enumerate(zip(dumps, seen, strict=True)):
         of = {pg_id: used[group] for pg_id, group in mine.items()}
         groups = groups_by_pg_id(one.status, one.listed, of)
-        told = {pg_id: kinds[group] for pg_id, group in mine.items() if group in kinds}
-        batch.count(one.rank, groups, one.status | told)
+        stated = {pg_id: kinds[group] for pg_id, group in mine.items() if group in kinds}
+        batch.count(one.rank, groups, one.status | stated)
         own = codes[first : first + len(one.rows.pairs)].tolist()
         first += len(own)
         batch.notes[one.place] = replace(
