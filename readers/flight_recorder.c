@@ -8,19 +8,22 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-enum { MOST_GROUPS = 1024, MOST_DIMENSIONS = 64 };
+enum { MOST_GROUPS = 1024, MOST_DIMENSIONS = 64, MOST_FRAMES = 256, KNOWN_STACKS = 256 };
 
 static const int64_t MOST_ELEMENTS = (int64_t)1
                                      << 60; /* Python adds them as fractions, up to 2**62 */
 
 struct oncall_reader {
   struct values values;
-  struct growing entries; /* struct oncall_entry */
-  struct growing groups;  /* struct oncall_span, two each */
-  struct growing calls;   /* struct oncall_span */
-  struct growing dtypes;  /* struct oncall_span */
-  struct growing words;   /* struct oncall_span */
-  uint64_t tensors;       /* that were looked at, with their dimensions: no more than bytes */
+  struct growing entries;       /* struct oncall_entry */
+  struct growing groups;        /* struct oncall_span, two each */
+  struct growing calls;         /* struct oncall_span */
+  struct growing dtypes;        /* struct oncall_span */
+  struct growing words;         /* struct oncall_span */
+  struct growing stacks;        /* struct oncall_stack */
+  struct growing frames;        /* struct oncall_frame */
+  uint32_t known[KNOWN_STACKS]; /* lists of frames, by their hash */
+  uint64_t tensors;             /* that were looked at, with their dimensions: no more than bytes */
 };
 
 /* ------------------------------------------------------------- vocabularies */
@@ -180,41 +183,63 @@ static bool frame_of(const struct oncall_reader *reader, const struct container 
   return found == 7;
 }
 
-static bool take_frames(struct oncall_reader *reader, struct value value, int64_t *frames) {
-  *frames = -1;
+/* A list with the same frames, if one was met lately; else this one, which is met now. Each call
+ * has a list of its own, few of which differ. */
+static uint32_t met_before(struct oncall_reader *reader, uint32_t list) {
+  const struct container *containers = reader->values.containers.items;
+  const struct value *items = items_of(&reader->values, containers + list);
+  uint32_t count = containers[list].count, hash = count;
+  for (uint32_t at = 0; at < count; at++)
+    hash = (hash ^ items[at].at) * 16777619u;
+  uint32_t *known = reader->known + (hash ^ hash >> 16) % KNOWN_STACKS;
+  const struct container *other = containers + *known;
+  if (*known < list && other->stack >= 0 && other->count == count) {
+    const struct value *others = items_of(&reader->values, other);
+    uint32_t at = 0;
+    while (at < count && others[at].kind == items[at].kind && others[at].at == items[at].at)
+      at++;
+    if (at == count)
+      return *known;
+  }
+  *known = list;
+  return list;
+}
+
+static bool add_stack(struct oncall_reader *reader, struct container *list) {
+  struct oncall_stack *stack = values_grow(&reader->stacks, sizeof *stack);
+  if (stack == NULL)
+    return false;
+  stack->first = reader->frames.count;
+  stack->count = list->count < MOST_FRAMES ? list->count : MOST_FRAMES;
+  const struct value *items = items_of(&reader->values, list);
+  for (uint64_t at = 0; at < stack->count; at++) {
+    struct oncall_frame *frame =
+        items[at].kind == TABLE ? values_grow(&reader->frames, sizeof *frame) : NULL;
+    if (frame == NULL || !frame_of(reader, container_of(&reader->values, items[at]), frame))
+      return false;
+  }
+  list->stack = (int32_t)reader->stacks.count - 1;
+  return true;
+}
+
+static bool take_frames(struct oncall_reader *reader, struct value value, int64_t *stack) {
+  *stack = -1;
   if (value.kind == NONE)
     return true;
   if (value.kind != LIST)
     return false;
   struct container *list = container_of(&reader->values, value);
-  const struct value *items = items_of(&reader->values, list);
-  for (uint32_t at = 0; at < list->count && !list->checked; at++) {
-    if (items[at].kind != TABLE)
+  if (list->count == 0)
+    return true;
+  if (list->stack < 0) {
+    uint32_t before = met_before(reader, value.at);
+    if (before != value.at)
+      list->stack = ((struct container *)reader->values.containers.items)[before].stack;
+    else if (!add_stack(reader, list))
       return false;
-    struct container *table = container_of(&reader->values, items[at]);
-    struct oncall_frame frame;
-    if (!table->full || !(table->checked || frame_of(reader, table, &frame)))
-      return false;
-    table->checked = true;
   }
-  list->checked = true;
-  if (list->count)
-    *frames = value.at;
+  *stack = list->stack;
   return true;
-}
-
-EXPORTED uint64_t oncall_frames(const struct oncall_reader *reader, int64_t frames,
-                                struct oncall_frame *to, uint64_t most) {
-  if (frames < 0 || (uint64_t)frames >= reader->values.containers.count)
-    return 0;
-  const struct container *list = (const struct container *)reader->values.containers.items + frames;
-  if (!list->checked)
-    return 0;
-  const struct value *items = items_of(&reader->values, list);
-  uint64_t count = list->count < most ? list->count : most;
-  for (uint64_t at = 0; at < count; at++)
-    frame_of(reader, container_of(&reader->values, items[at]), to + at);
-  return count;
 }
 
 /* ------------------------------------------------------------------ entries */
@@ -282,7 +307,7 @@ static bool take_value(struct oncall_reader *reader, struct oncall_entry *entry,
   case IS_P2P:
     return take_flag(value, -1, &entry->is_p2p);
   case FRAMES:
-    return take_frames(reader, value, &entry->frames);
+    return take_frames(reader, value, &entry->stack);
   default:
     return true;
   }
@@ -297,7 +322,7 @@ static bool take(void *rows, const struct value *items, uint32_t count) {
   if (entry == NULL)
     return false;
   *entry = (struct oncall_entry){
-      .dtype = -1, .input_elements = -1, .output_elements = -1, .is_p2p = -1, .frames = -1};
+      .dtype = -1, .input_elements = -1, .output_elements = -1, .is_p2p = -1, .stack = -1};
   unsigned found = 0;
   for (uint32_t at = 0; at < count; at += 2) {
     int32_t name = text_of(&reader->values, items[at])->name;
@@ -324,6 +349,8 @@ EXPORTED void oncall_reader_free(struct oncall_reader *reader) {
   free(reader->calls.items);
   free(reader->dtypes.items);
   free(reader->words.items);
+  free(reader->stacks.items);
+  free(reader->frames.items);
   free(reader);
 }
 
@@ -349,15 +376,20 @@ EXPORTED int oncall_read_dump(struct oncall_reader *reader, const uint8_t *data,
   reader->tensors = 0;
   reader->entries.count = reader->groups.count = reader->calls.count = 0;
   reader->dtypes.count = reader->words.count = 0;
+  reader->stacks.count = reader->frames.count = 0;
   if (!values_read(&reader->values, take, reader) || !join_words(reader))
     return -1;
   *dump = (struct oncall_dump){
       .entries = reader->entries.items,
       .words = reader->words.items,
+      .stacks = reader->stacks.items,
+      .frames = reader->frames.items,
       .entry_count = reader->entries.count,
       .group_count = reader->groups.count / 2,
       .call_count = reader->calls.count,
       .dtype_count = reader->dtypes.count,
+      .stack_count = reader->stacks.count,
+      .frame_count = reader->frames.count,
       .entries_at = reader->values.entries_at,
   };
   return 0;

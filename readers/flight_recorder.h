@@ -28,7 +28,7 @@ struct oncall_entry {
   int64_t state; /* 1: completed, 2: started */
   int64_t retired;
   int64_t is_p2p;
-  int64_t frames; /* what oncall_frames takes */
+  int64_t stack; /* -1: none */
 };
 
 /* Where a text lies in the dump. */
@@ -45,14 +45,24 @@ struct oncall_frame {
   int64_t line_number;
 };
 
+/* The frames of a call, the first MOST_FRAMES of them; calls from one place share a stack. */
+struct oncall_stack {
+  uint64_t first;
+  uint64_t count;
+};
+
 /* The vocabularies in `words`: two texts a group, one a call, one an element type. */
 struct oncall_dump {
   const struct oncall_entry *entries;
   const struct oncall_span *words;
+  const struct oncall_stack *stacks;
+  const struct oncall_frame *frames;
   uint64_t entry_count;
   uint64_t group_count;
   uint64_t call_count;
   uint64_t dtype_count;
+  uint64_t stack_count;
+  uint64_t frame_count;
   uint64_t entries_at; /* where the key of the entries begins */
 };
 
@@ -63,13 +73,8 @@ struct oncall_reader *oncall_reader_new(void);
 
 void oncall_reader_free(struct oncall_reader *reader);
 
-/* 0, or -1 for what PyTorch does not write. `dump` and frames hold until the next dump is read, for
- * which the data must stay. */
+/* 0, or -1 for what PyTorch does not write. `dump` holds until the next one is read. */
 int oncall_read_dump(struct oncall_reader *reader, const uint8_t *data, uint64_t size,
                      struct oncall_dump *dump);
-
-/* The first frames of an entry, at most `most`; how many they are. */
-uint64_t oncall_frames(const struct oncall_reader *reader, int64_t frames, struct oncall_frame *to,
-                       uint64_t most);
 
 #endif

@@ -153,7 +153,7 @@ static bool push_container(struct values *values, enum kind kind) {
   struct container *container = values_grow(&values->containers, sizeof *container);
   if (container == NULL)
     return false;
-  *container = (struct container){0};
+  *container = (struct container){.stack = -1};
   return push(values, (struct value){kind, (uint32_t)values->containers.count - 1, {0}});
 }
 
@@ -179,7 +179,7 @@ static bool push_tuple(struct values *values, uint32_t count) {
   uint32_t at = (uint32_t)values->containers.count - 1;
   if (tuple == NULL)
     return false;
-  *tuple = (struct container){0};
+  *tuple = (struct container){.stack = -1};
   return fill(values, tuple, count) && push(values, (struct value){TUPLE, at, {0}});
 }
 
@@ -233,7 +233,7 @@ static bool append_items(struct values *values) {
       if (first[at].kind != ROW || first[at].at != at)
         return false;
     values->stack.count -= count;
-    *list = (struct container){0, 0, true, false};
+    *list = (struct container){.full = true, .stack = -1};
     return true;
   }
   return fill(values, list, count);

@@ -38,7 +38,7 @@ struct container {
   uint32_t first;
   uint32_t count;
   bool full;
-  bool checked; /* a list of frames, or a frame, that is one */
+  int32_t stack; /* that a list of frames is, -1 before it is known */
 };
 
 struct growing {

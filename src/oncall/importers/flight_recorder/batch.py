@@ -6,8 +6,9 @@ Communicators are codes here; who their members are is known only when every fil
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,13 @@ from oncall.importers.flight_recorder.groups import (
     groups_by_pg_id,
     listed_groups,
 )
-from oncall.importers.flight_recorder.rows import Array, Dump, Rows
+from oncall.importers.flight_recorder.rows import Array, Dump, Rows, joined
 
 MALFORMED = (
     *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError),
 )
 _RANK = re.compile(r"(?<!\d)(\d{1,6})(?:\.[A-Za-z]\w*+){0,9}$")
+_ROWS_AT_ONCE = 1 << 15  # of which a column fits the processor's cache
 _MOST_FRAME_LETTERS = 1000  # of one line; C++ names of templates reach 500
 
 
@@ -102,24 +104,47 @@ def rank_in_name(path: str) -> int | None:
     return int(match[1]) if match else None
 
 
+@dataclass(frozen=True)
+class _Called:
+    """A dump with operations, the `place` of its note, and what its head says."""
+
+    place: int
+    note: Note
+    rank: int
+    rows: Rows
+    listed: Sequence[Group]
+    status: dict[int, Status]
+
+
 def read_batch(paths: Sequence[str]) -> Batch:
     """Read files into one batch. A file that cannot be read leaves a note with its problem."""
     batch = Batch()
+    waiting: list[_Called] = []
+    rows = 0
     with no_garbage_collection():
         for path in paths:
-            batch.notes.append(_read_file(path, batch))
+            read = _read_file(path, batch)
+            batch.notes.append(read if isinstance(read, Note) else read.note)
+            if isinstance(read, _Called):
+                waiting.append(read)
+                rows += len(read.rows)
+            if rows >= _ROWS_AT_ONCE:
+                _place(waiting, batch)
+                waiting, rows = [], 0
+        if waiting:
+            _place(waiting, batch)
     if batch.parts:
         names = batch.parts[0]
         batch.parts = [{name: np.concatenate([p[name] for p in batch.parts]) for name in names}]
     return batch
 
 
-def _read_file(path: str, batch: Batch) -> Note:
+def _read_file(path: str, batch: Batch) -> Note | _Called:
     rank = rank_in_name(path)
     if rank is None:
         return Note(path, None, problem="the file's name does not end with a rank")
     try:
-        return _add_dump(path, rank, load_dump(Path(path)), batch)
+        return _read_dump(path, rank, load_dump(Path(path)), batch)
     except Unreadable as error:
         return Note(path, rank, problem=str(error))
     except MALFORMED as error:
@@ -127,8 +152,8 @@ def _read_file(path: str, batch: Batch) -> Note:
         return Note(path, rank, problem=str(what))
 
 
-def _add_dump(path: str, rank: int, dump: Dump, batch: Batch) -> Note:
-    """Put a dump into the batch: all of it or, if a part is malformed, no row."""
+def _read_dump(path: str, rank: int, dump: Dump, batch: Batch) -> Note | _Called:
+    """All of a dump or, if a part is malformed, nothing."""
     head, rows = dump.head, dump.rows
     listed = listed_groups(head.get("pg_config") or {})
     status = _pg_status(head.get("pg_status") or {})
@@ -137,29 +162,66 @@ def _add_dump(path: str, rank: int, dump: Dump, batch: Batch) -> Note:
     if not len(rows):
         batch.count(rank, groups_by_pg_id(status, listed, {}), status)
         return Note(path, rank, version, groups=tuple(batch.groups.of(listed).tolist()))
-    called = close_batches(read_entries(rows))
-    by_pair = {(group.name, group.desc): group for group in listed}
-    used = [by_pair.get(pair) or Group(*pair) for pair in called.pairs]
-    seen = dict(zip(called.pg_id.tolist(), called.group.tolist(), strict=True))
-    kinds = tell_kinds(called, {code: status[i] for i, code in seen.items() if i in status})
+    return _Called(len(batch.notes), Note(path, rank, version), rank, rows, listed, status)
+
+
+def _place(dumps: Sequence[_Called], batch: Batch) -> None:
+    """Put dumps into the batch."""
+    rows, dump = joined([one.rows for one in dumps])
+    called = close_batches(read_entries(rows, dump))
+    seen = [_groups_seen(called, part) for part in _parts(called.dump, len(dumps))]
+    status = {
+        group: one.status[pg_id]
+        for one, groups in zip(dumps, seen, strict=True)
+        for pg_id, group in groups.items()
+        if pg_id in one.status
+    }
+    kinds = tell_kinds(called, status)
     called = called.reopened(never_launched(called, kinds))
     done = completed(called, kinds)
+    used = [group for one in dumps for group in _used(one)]
     codes = batch.groups.of(used)
-    stacks = _stacks(rows, called, done)
-    sizes = _proven_sizes(rows, called)
-    part = _part(called, done, rank, codes, batch)
+    ranks = np.array([one.rank for one in dumps], dtype=np.int32)
+    batch.parts.append(_part(called, done, ranks[called.dump], codes, batch))
+    batch.sizes |= {int(codes[group]): size for group, size in _proven_sizes(rows, called).items()}
+    for index, lines in _stacks(rows, called, done):
+        kind = "p2p" if called.p2p[index] else "coll"
+        where = int(ranks[called.dump[index]]), int(codes[called.group[index]])
+        batch.stacks.append(Where(*where, int(called.seq[index]), kind, batch.frames[lines]))
+    newest_ns = np.zeros(len(dumps), dtype=np.int64)
+    for stamps in (called.enqueued_ns, called.ended_ns, called.seen_ns):
+        np.maximum.at(newest_ns, called.dump, stamps)
+    first = 0
+    for at, (one, mine) in enumerate(zip(dumps, seen, strict=True)):
+        of = {pg_id: used[group] for pg_id, group in mine.items()}
+        groups = groups_by_pg_id(one.status, one.listed, of)
+        stated = {pg_id: kinds[group] for pg_id, group in mine.items() if group in kinds}
+        batch.count(one.rank, groups, one.status | stated)
+        own = codes[first : first + len(one.rows.pairs)].tolist()
+        first += len(own)
+        batch.notes[one.place] = replace(
+            one.note,
+            rows=int(np.count_nonzero(called.dump == at)),
+            groups=tuple(dict.fromkeys([*batch.groups.of(one.listed).tolist(), *own])),
+            newest_ns=int(newest_ns[at]),
+        )
 
-    groups = groups_by_pg_id(status, listed, {pg_id: used[code] for pg_id, code in seen.items()})
-    status |= {pg_id: kinds[code] for pg_id, code in seen.items() if code in kinds}
-    batch.count(rank, groups, status)
-    for group, seq, kind, frames in stacks:
-        batch.stacks.append(Where(rank, int(codes[group]), seq, kind, batch.frames[frames]))
-    batch.sizes |= {int(codes[group]): size for group, size in sizes.items()}
-    batch.parts.append(part)
-    mine = dict.fromkeys([*batch.groups.of(listed).tolist(), *codes.tolist()])
-    stamps = np.concatenate([called.enqueued_ns, called.ended_ns, called.seen_ns])
-    newest_ns = int(stamps.max(initial=0))
-    return Note(path, rank, version, len(done), groups=tuple(mine), newest_ns=newest_ns)
+
+def _parts(dump: Array, dumps: int) -> list[slice]:
+    """The rows of each dump."""
+    bounds = np.searchsorted(dump, np.arange(dumps + 1)).tolist()
+    return [slice(*pair) for pair in pairwise(bounds)]
+
+
+def _groups_seen(called: Entries, part: slice) -> dict[int, int]:
+    """The group of each pg_id in these rows."""
+    return dict(zip(called.pg_id[part].tolist(), called.group[part].tolist(), strict=True))
+
+
+def _used(dump: _Called) -> Iterator[Group]:
+    """Its groups, with members where it lists them."""
+    by_pair = {(group.name, group.desc): group for group in dump.listed}
+    return (by_pair.get(pair) or Group(*pair) for pair in dump.rows.pairs)
 
 
 def _pg_status(raw: Mapping[str, Any]) -> dict[int, Status]:
@@ -177,14 +239,14 @@ def _int64(value: Any) -> int:
 
 
 def _part(
-    entries: Entries, done: Array, rank: int, groups: Array, batch: Batch
+    entries: Entries, done: Array, rank: Array, groups: Array, batch: Batch
 ) -> dict[str, Array]:
-    """The columns of one dump with the batch's codes."""
+    """The columns of dumps with the batch's codes."""
     ops = batch.ops.of(call.op for call in entries.calls)
     peers = np.array([-1 if call.peer is None else call.peer for call in entries.calls])
     dtypes = np.append(batch.dtypes.of(entries.dtypes), np.int32(-1))
     return {
-        "rank": np.full(len(done), rank, dtype=np.int32),
+        "rank": rank,
         "group": groups[entries.group],
         "p2p": entries.p2p,
         "seq": entries.seq,
@@ -204,20 +266,17 @@ def _part(
     }
 
 
-def _stacks(
-    rows: Rows, called: Entries, done: Array
-) -> list[tuple[int, int, str, tuple[str, ...]]]:
-    """Group, seq, kind and frames of what is in flight and of each group's last operation."""
-    last = dict(zip(called.group.tolist(), range(len(done)), strict=True)).values()
-    seq = called.seq
-    found = []
-    for index in sorted({*np.flatnonzero(~done).tolist(), *last}):
-        frames = rows.frames(int(called.row[index]))
-        if frames:
-            kind = "p2p" if called.p2p[index] else "coll"
-            lines = tuple(_line(*frame) for frame in frames)
-            found.append((int(called.group[index]), int(seq[index]), kind, lines))
-    return found
+def _stacks(rows: Rows, called: Entries, done: Array) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """What is in flight and each group's last operation, with the frames of its call."""
+    last = np.full(len(called.pairs), -1)
+    last[called.group] = np.arange(len(done))
+    shown = np.unique([*np.flatnonzero(~done), *last[last >= 0]])
+    known: dict[int, tuple[str, ...]] = {}
+    for index, stack in zip(shown.tolist(), rows.stack[called.row[shown]].tolist(), strict=True):
+        if stack >= 0:
+            if stack not in known:
+                known[stack] = tuple(_line(*frame) for frame in rows.frames(stack))
+            yield index, known[stack]
 
 
 def _line(name: str, file: str, line: str) -> str:

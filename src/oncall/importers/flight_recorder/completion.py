@@ -146,8 +146,9 @@ def _left_behind(entries: Entries, batch: Array, ends: Array) -> Array:
     newest = np.full(len(entries.pairs), -1, dtype=np.int64)
     np.maximum.at(newest, entries.group[ends & entries.p2p], entries.p2p_seq[ends & entries.p2p])
     open_calls = entries.p2p & ~ends & ~closed[batch]
-    followed = batch != batch[np.argmax(entries.row)]
-    dropped = bool((open_calls & several[batch] & followed).any())
+    last = np.flatnonzero(np.diff(entries.dump, append=entries.dump[-1] + 1))
+    followed = batch != batch[last][entries.dump]
+    dropped = np.bincount(entries.dump, open_calls & several[batch] & followed)[entries.dump] > 0
     before = several[batch] | (entries.p2p_seq < newest[entries.group]) | (followed & dropped)
     left: Array = open_calls & before
     return left

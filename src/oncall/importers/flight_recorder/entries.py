@@ -17,19 +17,21 @@ _MOST_MILLISECONDS = 1e12
 
 @dataclass(frozen=True)
 class Entries:
-    """Columns (n,) of one dump. `group` codes index `pairs`, `call` codes `calls`.
+    """Columns (n,) of dumps, one of which `dump` says. `group` codes index `pairs`, `call` codes
+    `calls`.
 
     `dtype` codes index `dtypes`, -1 is NULL; `count` and `bytes` below 0 and times of 0 are NULL.
     `finished` is what the entry itself says: its state is completed, or it was retired; `held` that
     it is completed and the watchdog has not retired it, as an operation that was aborted;
     `aborted` that it was. `seen_ns` is when the dump was written, for what the watchdog had not
-    retired by then. `row` is the entry's place in the dump.
+    retired by then. `row` is the entry's place among the rows that were read.
     """
 
     pairs: Sequence[tuple[str, str]]
     calls: Sequence[CallName]
     dtypes: Sequence[str]
     row: Array
+    dump: Array
     group: Array
     pg_id: Array
     call: Array
@@ -91,9 +93,8 @@ class Entries:
         return Entries(self.pairs, self.calls, self.dtypes, **columns)
 
 
-def read_entries(rows: Rows) -> Entries:
-    """What the columns of a dump mean. Raises ValueError or TypeError on what PyTorch does not
-    write."""
+def read_entries(rows: Rows, dump: Array) -> Entries:
+    """What the columns of dumps mean; `dump` (n,) numbers these, in order."""
     parsed = [parse_call(name) for name in rows.calls]
     call, group = rows.call, rows.group
     receives = np.array([name.op == "Recv" for name in parsed])[call]
@@ -110,7 +111,7 @@ def read_entries(rows: Rows) -> Entries:
     ended = np.where(completed, rows.ended_ns, 0)
     seen = np.maximum(ended, discovered)
     begun = (rows.state == STARTED) & ~retired
-    p2p = _is_p2p(rows.is_p2p, parsed, call)
+    p2p = _is_p2p(rows.is_p2p, parsed, call, dump)
     duration = _durations(rows.duration_ms)
     # Transfers between other ranks have streams of their own.
     stream = group * (len(parsed) + 1) + np.where(p2p, call + 1, 0)
@@ -119,6 +120,7 @@ def read_entries(rows: Rows) -> Entries:
         calls=parsed,
         dtypes=rows.dtypes,
         row=np.arange(len(rows)),
+        dump=dump,
         group=group,
         pg_id=rows.pg_id,
         call=call,
@@ -137,7 +139,7 @@ def read_entries(rows: Rows) -> Entries:
         finished=completed | retired,
         held=completed & ~retired,
         aborted=np.zeros(len(rows), dtype=bool),
-        seen_ns=np.where(retired, 0, _written_ns(called, np.where(retired, 0, seen))),
+        seen_ns=np.where(retired, 0, _written_ns(called, np.where(retired, 0, seen), dump)),
     )
     outlived = _outlived(called, ended, rows.timeout_ms)
     return found.reopened(found.held & outlived)
@@ -154,13 +156,14 @@ def _outlived(called: Array, ended: Array, timeout_ms: Array) -> Array:
     return outlived
 
 
-def _written_ns(called: Array, seen: Array) -> int:
-    """When the dump was written, 0 if it does not show: PyTorch looks at each entry that is not
-    retired and stamps what has begun or ended since, all in one pass after the last call."""
-    stamps = seen[seen > 0]
-    if not len(stamps) or stamps.max() < called.max():
-        return 0
-    return int(stamps.max())
+def _written_ns(called: Array, seen: Array, dump: Array) -> Array:
+    """When each row's dump was written (n,), 0 if it does not show: PyTorch looks at each entry
+    that is not retired and stamps what has begun or ended since, in one pass after the last call.
+    """
+    first = np.flatnonzero(np.diff(dump, prepend=-1))
+    stamped, last_call = np.maximum.reduceat(seen, first), np.maximum.reduceat(called, first)
+    written: Array = np.where(stamped >= np.maximum(last_call, 1), stamped, 0)[dump]
+    return written
 
 
 def _durations(milliseconds: Array) -> Array:
@@ -169,10 +172,12 @@ def _durations(milliseconds: Array) -> Array:
     return np.rint(sound * 1e6).astype(np.int64)
 
 
-def _is_p2p(flags: Array, calls: Sequence[CallName], call: Array) -> Array:
-    if (flags < 0).any():
-        return np.array([name.p2p for name in calls], dtype=bool)[call]
-    return flags.astype(bool)
+def _is_p2p(flags: Array, calls: Sequence[CallName], call: Array, dump: Array) -> Array:
+    """Which rows (n,) are: as their dump says, or by their names where its format lacks it."""
+    lacks = np.minimum.reduceat(flags, np.flatnonzero(np.diff(dump, prepend=-1)))[dump] < 0
+    by_name = np.array([name.p2p for name in calls], dtype=bool)[call]
+    p2p: Array = np.where(lacks, by_name, flags > 0)
+    return p2p
 
 
 # When timed operations ended: between the watchdog's last two looks, and after their durations.

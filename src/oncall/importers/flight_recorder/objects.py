@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,7 @@ _FIELDS = (
 )
 _MAX_DIMENSIONS = 64
 _TOO_MANY = 2.0**62  # elements; a sum of two still fits 64 bits
+_Frame: TypeAlias = tuple[str, str, str]
 _STATES = {"completed": COMPLETED, "started": STARTED}
 
 
@@ -50,13 +51,15 @@ def rows_of(entries: Sequence[Mapping[str, Any]], budget: int) -> Rows:
     column = _columns(entries)
     pairs, calls, dtypes = Codes(), Codes(), Codes()
     group = pairs.of(_pairs(column["process_group"], column["pg_id"]))
-    scalars(column["profiling_name"])
+    if set(map(type, column["profiling_name"])) - {str}:
+        raise ValueError("a call without a name")
     call = calls.of(column["profiling_name"])
     types: list[Sequence[str]] = [one or () for one in column["input_dtypes"]]
     if sum(map(len, types)) > budget:
         raise ValueError("more tensors than its size explains")
     scalars(chain.from_iterable(types))
     common = [one[0] if len(one) == 1 else _common(one) for one in types]
+    stack, stacks = _stacks(entries)
     return Rows(
         pairs=[(str(name), str(desc)) for name, desc in pairs],
         calls=list(calls),
@@ -79,30 +82,34 @@ def rows_of(entries: Sequence[Mapping[str, Any]], budget: int) -> Rows:
         state=np.array([_state(one) for one in column["state"]], dtype=np.int64),
         retired=np.fromiter(map(bool, column["retired"]), dtype=np.int64),
         is_p2p=np.array([-1 if one is None else bool(one) for one in column["is_p2p"]], np.int64),
-        frames=_Frames(entries),
+        stack=stack,
+        frames=stacks.__getitem__,
     )
 
 
-class _Frames:
-    """The frames of each row; many share one list."""
+def _stacks(entries: Sequence[Mapping[str, Any]]) -> tuple[Array, list[list[_Frame]]]:
+    """Which stack each entry has (n,), -1 for none, and the stacks: many entries share a list, and
+    many lists a frame."""
+    found: list[list[_Frame]] = []
+    stacks: dict[int, int] = {}  # by identity
+    known: dict[int, _Frame] = {}
+    codes = np.full(len(entries), -1, dtype=np.int64)
+    for row, entry in enumerate(entries):
+        frames = entry.get("frames")
+        if frames:
+            code = stacks.setdefault(id(frames), len(found))
+            if code == len(found):
+                found.append([_frame(frame, known) for frame in frames[:MOST_FRAMES]])
+            codes[row] = code
+    return codes, found
 
-    def __init__(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        self._entries = entries
-        self._known: dict[int, list[tuple[str, str, str]]] = {}  # by identity
 
-    def __call__(self, row: int) -> list[tuple[str, str, str]]:
-        frames = self._entries[row].get("frames")
-        if not frames:
-            return []
-        if id(frames) not in self._known:
-            self._known[id(frames)] = list(map(_frame, frames[:MOST_FRAMES]))
-        return self._known[id(frames)]
-
-
-def _frame(frame: Mapping[str, Any]) -> tuple[str, str, str]:
-    found = frame["name"], frame["filename"], frame["line"]
-    scalars(found)
-    return str(found[0]), str(found[1]), str(found[2])
+def _frame(frame: Mapping[str, Any], known: dict[int, _Frame]) -> _Frame:
+    if id(frame) not in known:
+        found = frame["name"], frame["filename"], frame["line"]
+        scalars(found)
+        known[id(frame)] = str(found[0]), str(found[1]), str(found[2])
+    return known[id(frame)]
 
 
 def _state(state: Any) -> int:

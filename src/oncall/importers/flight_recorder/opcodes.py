@@ -14,32 +14,27 @@ import numpy as np
 
 from oncall.core.errors import OncallError
 from oncall.importers.documents import parse_pickle
-from oncall.importers.flight_recorder.rows import MOST_FRAMES, Rows
+from oncall.importers.flight_recorder.rows import Array, Rows
 from oncall.native import readers_library
 
 # As readers/flight_recorder.h has them.
 _COLUMNS = (
     *("group", "pg_id", "call", "dtype", "collective_seq", "p2p_seq", "op_id", "record_id"),
     *("created_ns", "started_ns", "ended_ns", "timeout_ms", "duration_ms", "input_elements"),
-    *("output_elements", "state", "retired", "is_p2p", "frames"),
+    *("output_elements", "state", "retired", "is_p2p", "stack"),
 )
-_DURATION, _FRAMES = _COLUMNS.index("duration_ms"), _COLUMNS.index("frames")
-_NUMBER_BYTES, _SPAN_BYTES = 8, 8
+_NUMBERS = np.dtype(np.int64)
+_SPANS = np.dtype([("at", np.uint32), ("length", np.uint32)])
+_STACKS = np.dtype([("first", np.uint64), ("count", np.uint64)])
+_FRAMES = np.dtype([("name", _SPANS), ("file", _SPANS), ("line", _SPANS), ("number", np.int64)])
 
 
 class _Read(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("entries", "words")),
+        *((name, ctypes.c_void_p) for name in ("entries", "words", "stacks", "frames")),
         *((name, ctypes.c_uint64) for name in ("entry_count", "group_count", "call_count")),
-        *((name, ctypes.c_uint64) for name in ("dtype_count", "entries_at")),
-    )
-
-
-class _Frame(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_uint32) for name in ("name_at", "name_length", "file_at")),
-        *((name, ctypes.c_uint32) for name in ("file_length", "line_at", "line_length")),
-        ("line_number", ctypes.c_int64),
+        *((name, ctypes.c_uint64) for name in ("dtype_count", "stack_count", "frame_count")),
+        ("entries_at", ctypes.c_uint64),
     )
 
 
@@ -54,10 +49,6 @@ def _library() -> ctypes.CDLL | None:
     library.oncall_read_dump.argtypes = [
         *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p)
     ]
-    library.oncall_frames.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint64)
-    ]
-    library.oncall_frames.restype = ctypes.c_uint64
     return library
 
 
@@ -68,8 +59,6 @@ class _Reader:
         self.library = library
         self.handle = ctypes.c_void_p(library.oncall_reader_new())
         self.read = _Read()
-        self.frames = (_Frame * MOST_FRAMES)()
-        self.data = b""  # of the last dump: what was read points into it
 
     def __del__(self) -> None:
         self.library.oncall_reader_free(self.handle)
@@ -94,48 +83,51 @@ def read_opcodes(data: bytes) -> tuple[Any, Rows] | None:
     reader = _of_thread().reader
     if reader is None or not reader.handle:
         return None
-    reader.data = data
     read = reader.read
     status = reader.library.oncall_read_dump(reader.handle, data, len(data), ctypes.byref(read))
     if status or not read.entry_count:
         return None
     head = parse_pickle(data[: read.entries_at] + b"u.")
-    matrix = np.frombuffer(
-        ctypes.string_at(read.entries, read.entry_count * len(_COLUMNS) * _NUMBER_BYTES),
-        dtype=np.int64,
-    )
-    columns = matrix.reshape(-1, len(_COLUMNS)).T.copy()
-    named: dict[str, Any] = dict(zip(_COLUMNS, columns, strict=True))
-    named["duration_ms"] = columns[_DURATION].view(np.float64)
-    named["frames"] = lambda row: _frames(reader, data, int(columns[_FRAMES, row]))
+    matrix = _copied(read.entries, read.entry_count * len(_COLUMNS), _NUMBERS)
+    columns = dict(zip(_COLUMNS, matrix.reshape(-1, len(_COLUMNS)).T.copy(), strict=True))
+    columns["duration_ms"] = columns["duration_ms"].view(np.float64)
     words = _words(read, data)
     names = [next(words) for _ in range(2 * read.group_count)]
     calls = [next(words) for _ in range(read.call_count)]
     pairs = list(zip(names[::2], names[1::2], strict=True))
-    return head, Rows(pairs, calls, list(words), **named)
+    stacks = _Stacks(
+        data,
+        _copied(read.stacks, read.stack_count, _STACKS),
+        _copied(read.frames, read.frame_count, _FRAMES),
+    )
+    return head, Rows(pairs, calls, list(words), **columns, frames=stacks)
+
+
+def _copied(place: int | None, count: int, kind: np.dtype[Any]) -> Array:
+    """What lies there now, and may lie elsewhere when the next dump is read."""
+    content = ctypes.string_at(place, count * kind.itemsize) if place else b""
+    return np.frombuffer(content, dtype=kind)
 
 
 def _words(read: _Read, data: bytes) -> Iterator[str]:
     count = 2 * read.group_count + read.call_count + read.dtype_count
-    spans = np.frombuffer(ctypes.string_at(read.words, count * _SPAN_BYTES), dtype=np.uint32)
-    for at, length in spans.reshape(-1, 2).tolist():
+    for at, length in _copied(read.words, count, _SPANS).tolist():
         yield data[at : at + length].decode()
 
 
-def _frames(reader: _Reader, data: bytes, frames: int) -> list[tuple[str, str, str]]:
-    if reader.data is not data:
-        raise RuntimeError("frames of a dump are asked for after the next one was read")
-    to = reader.frames
-    count = reader.library.oncall_frames(reader.handle, frames, to, MOST_FRAMES)
+class _Stacks:
+    """The frames of a stack, decoded where they are asked for."""
 
-    def text(at: int, length: int) -> str:
-        return data[at : at + length].decode()
+    def __init__(self, data: bytes, stacks: Array, frames: Array) -> None:
+        self._data, self._stacks, self._frames = data, stacks, frames
 
-    return [
-        (
-            text(one.name_at, one.name_length),
-            text(one.file_at, one.file_length),
-            text(one.line_at, one.line_length) if one.line_length else str(one.line_number),
-        )
-        for one in to[:count]
-    ]
+    def __call__(self, stack: int) -> list[tuple[str, str, str]]:
+        first, count = self._stacks[stack].tolist()
+        return [
+            (self._text(name), self._text(file), self._text(line) if line[1] else str(number))
+            for name, file, line, number in self._frames[first : first + count].tolist()
+        ]
+
+    def _text(self, span: tuple[int, int]) -> str:
+        at, length = span
+        return self._data[at : at + length].decode()
