@@ -125,8 +125,10 @@ def _against_peers(
     """The lateness of each rank in each iteration (s, r), against that of the median rank, less
     what those at its place (r,) mostly have: a stage of a pipeline waits by its place."""
     found: Times = np.where(iterations.program != 0, late_ns, np.nan)
-    absent = programs.parts.node[programs.parts.peer <= ABSENT]
-    found[:, programs.rank[absent]] = np.nan  # they may have waited for it
+    peer, whole = programs.parts.peer, (iterations.program != 0).any(0)
+    unseen = np.where(peer < 0, peer <= ABSENT, ~whole[np.maximum(peer, 0)])
+    waiting = programs.rank[programs.parts.node[unseen]]
+    found[:, waiting] = np.nan  # they may have waited for it
     found -= quantile(found, 0.5, 1)[:, None]
     for one in np.unique(place) if place.any() else []:
         mine = place == one
