@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.together import Job
+
+from oncall.analysis.lost_time.lateness import _against_peers
 
 from .jobs import MS, UNIX_NS
 
@@ -86,3 +90,13 @@ def test_a_stage_with_more_layers_is_nobodys_fault(job: Job, heavy: int | None) 
 def test_who_waits_for_a_rank_without_a_dump_is_not_late(job: Job, absent: int) -> None:
     """What its partners waited for it is not recorded on its side."""
     assert named(job, pipeline(absent, absent=absent)) == []
+
+
+def test_who_sends_to_a_rank_without_whole_iterations_is_compared_with_nobody() -> None:
+    """Ranks 0 and 1 exchange, and no iteration of rank 1 was recorded whole; so do 2 and 3."""
+    nodes = np.arange(4)
+    parts = SimpleNamespace(node=nodes, peer=nodes ^ 1)
+    programs: Any = SimpleNamespace(rank=nodes, parts=parts)
+    whole: Any = SimpleNamespace(program=np.array([[1, 0, 1, 1]] * 3))
+    late_ns = _against_peers(programs, whole, np.zeros((3, 4)), np.zeros(4, dtype=np.int64))
+    assert np.isnan(late_ns).tolist() == [[True, True, False, False]] * 3
