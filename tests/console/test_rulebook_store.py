@@ -80,7 +80,7 @@ def test_a_fact_runs_alone(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("hang"))
     session.ask(GetSnapshot())
     text = session.ask(GetRulebookText("hang"))
-    table = session.ask(RunFact("hang", text, "uncalled"))
+    table = session.ask(RunFact("hang", text, "suspects"))
     assert [row[table.columns.index("rank")] for row in table.rows] == [CULPRIT]
     with pytest.raises(UsageError, match="no fact"):
         session.ask(RunFact("hang", text, "gone"))

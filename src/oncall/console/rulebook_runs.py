@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from oncall.core.diagnosis import Finding
 from oncall.core.errors import OncallError, UsageError
 from oncall.evidence.incident import Incident
-from oncall.rules.engine import engine
 from oncall.rules.engine.evaluate import Evaluation, FactFailed
 from oncall.rules.language.rulebook import Rulebook
+from oncall.use_case.diagnose import diagnose
 from oncall.views.snapshot import DryRun, StepRows, Table
 from oncall.views.words import case_phrase, who
 
@@ -70,11 +70,11 @@ def dry_run(
     books = [changed if book.name == changed.name else book for book in rulebooks]
     if changed not in books:
         books.append(changed)
-    outcome = engine.run(incident, books)
-    for skipped in outcome.skipped:
+    diagnosis = diagnose(incident, books)
+    for skipped in diagnosis.coverage.skipped_rules:
         if skipped.rule.split(".")[0] == changed.name and skipped.failed:
             raise OncallError(f"{skipped.rule}: {skipped.why}")
-    was, now = _sentences(before), _sentences(outcome.findings)
+    was, now = _sentences(before), _sentences(diagnosis.findings)
     return DryRun(
         gained=tuple(one for one in now if one not in was),
         lost=tuple(one for one in was if one not in now),
