@@ -47,6 +47,20 @@ REGISTER = (
     "RPC: /tensorflow.CoordinationService/RegisterTask\n"
 )
 NO_ROOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 640.00 MiB. GPU 5 has a total capacity of 79.10 GiB\n"
+GLOO_TIMED_OUT = "".join(
+    f"[rank{rank}]: RuntimeError: {what}\n"
+    for rank, what in (
+        (
+            0,
+            "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete",
+        ),
+        (3, "Application timeout caused pair closure"),
+        (
+            1,
+            "[gloo/transport/tcp/unbound_buffer.cc:129] Timed out waiting 8000ms for send operation to complete",
+        ),
+    )
+)
 LOST = "[rank{rank}]: RuntimeError: [gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:12722.\n"
 LEFT = "W0614 08:30:34.000000 77 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 91 closing signal SIGTERM\n"
 SUMMARY = """============================================================
@@ -145,6 +159,12 @@ def causes(folder: Path, files: dict[str, str]) -> list[dict[str, Any]]:
         ),
         pytest.param({"a.log": PENDING}, "init_hang", [None], id="a pod without a node is no node"),
         pytest.param({"job.log": BARRIER}, "not_joined", [3, 6], id="tasks that a barrier lacks"),
+        pytest.param(
+            {"job.log": GLOO_TIMED_OUT},
+            "not_joined",
+            [2],
+            id="the rank without a timeout, where another's closes the pair that one waits for",
+        ),
         pytest.param({"job.log": BEATS}, "not_joined", [2], id="the task whose heartbeats ended"),
         pytest.param(
             {

@@ -46,7 +46,11 @@ _DUMP = re.compile(
 )
 _STUCK = re.compile(r"watchdog got stuck for (\d+) seconds")
 _WORKS = re.compile(r"workMetaList_\.size\(\) ?= ?(\d+)")
-_GLOO = re.compile(r"Timed out waiting (\d+)ms for (recv|send) operation to complete")
+# The second closes a pair that another operation of this rank waits for as well.
+_GLOO = re.compile(
+    r"Timed out waiting (?P<waited_ms>\d+)ms for (?P<op>recv|send) operation to complete|"
+    r"Application timeout caused pair closure"
+)
 _AS_LONG = ("ALLREDUCE", "BROADCAST", "REDUCE")  # what goes in is what comes out
 _WHOLE = ("0", "default_pg", "")
 
@@ -139,8 +143,9 @@ def read(line: Line) -> Sequence[Found]:
     if "induced hang" in text:
         return [event("heartbeat", "gil", **whose(line, text))]
     if gloo := _GLOO.search(text):
-        waited_ns = int(gloo[1]) * _NS_PER_MS
-        return [_report(line, text, "timeout", op=f"gloo {gloo[2]}", timeout_ns=waited_ns)]
+        waited_ns = int(gloo["waited_ms"]) * _NS_PER_MS if gloo["waited_ms"] else None
+        op = f"gloo {gloo['op'] or 'operation'}"
+        return [_report(line, text, "timeout", op=op, timeout_ns=waited_ns)]
     return []
 
 
@@ -159,6 +164,7 @@ WATCHDOG = Recogniser(
         "GIL induced hang",
         "ms for recv operation",
         "ms for send operation",
+        "timeout caused pair closure",
     ),
     read,
 )
