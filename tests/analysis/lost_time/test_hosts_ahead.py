@@ -181,34 +181,3 @@ def test_a_slow_rank_shows_though_hosts_call_a_whole_iteration_at_once(job: Job)
     assert books is not None
     assert not books.in_step
     assert not books.joined(excess_of_own).any()
-
-
-@pytest.mark.parametrize("ahead_ms", [-5, 5])
-def test_the_clock_of_a_node_is_no_lateness_of_its_ranks(job: Job, ahead_ms: int) -> None:
-    """Most calls are of the ranks of one node, which share a clock. Hosts wait in every call."""
-    nodes = ((0, 1), (2, 3), (4, 5), (6, 7))
-    replicas = ((0, 2, 4, 6), (1, 3, 5, 7))
-    rows: list[dict[str, Any]] = []
-    number: dict[int, int] = {}
-    now = 0.0
-
-    def meet(groups: tuple[tuple[int, ...], ...], first: int, work_ms: float) -> None:
-        for comm, members in enumerate(groups, first):
-            number[comm] = number.get(comm, 0) + 1
-            for rank in members:
-                called_ms = now + work_ms + 0.01 * ((7 * rank + len(rows)) % 5)
-                called_ms += ahead_ms if rank in nodes[0] else 0
-                rows.append(
-                    {"comm": comm, "rank": rank, "kind": "coll", "op": "AllReduce", "count": first}
-                    | {"seq": number[comm], "enqueued_ns": UNIX_NS + int(called_ms * MS)}
-                    | {"done": True}
-                )
-
-    for _ in range(ITERATIONS):
-        for _ in range(LAYERS):
-            for groups, first in ((nodes, 1), (nodes, 1), (replicas, 5)):
-                meet(groups, first, 10)
-                now += 11
-        meet((tuple(range(8)),), 9, 1)
-        now += 2
-    assert entries(job, {name: [row[name] for row in rows] for name in rows[0]}) == []

@@ -153,25 +153,10 @@ def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limit
 
 def _clocks(programs: Programs, collective: Flags, group: Ints, limits: Limits) -> Times:
     """By how much each rank's clock is ahead (r,): who is late in some calls is no further off,
-    so the early ones count. What most members of its smallest group, as of a host, show in their
-    largest ones is off between hosts; what one of them shows there is its own lateness."""
+    so the early ones count."""
     after = np.where(collective, _after(programs) - float(programs.at_ns.min()), np.nan)
     ahead = after - median_of_alike(group, after)[0]
-    line = numbered(programs.rank, programs.comm)
-    size = np.array([len(members) for members in programs.members])[programs.comm]
-    known = np.isfinite(ahead) & (size > 1)
-    known &= np.bincount(line, known)[line] >= limits.fewest
-    mine = np.flatnonzero(known)
-    by_size = mine[np.lexsort((programs.comm[mine], size[mine], programs.rank[mine]))]
-    rank, first, calls = np.unique(programs.rank[by_size], return_index=True, return_counts=True)
-    smallest, largest = np.zeros((2, len(programs.ranks)), dtype=np.int64)
-    smallest[rank] = programs.comm[by_size[first]]
-    largest[rank] = size[by_size[first + calls - 1]]
-    chosen = known & (programs.comm == smallest[programs.rank])
-    within = _of_ranks(programs, ahead, chosen, limits.ordinary)
-    chosen = known & (size == largest[programs.rank])
-    between = _of_ranks(programs, ahead, chosen, limits.ordinary) - within
-    return np.asarray(within + median_of_alike(smallest, between)[0])
+    return _of_ranks(programs, ahead, np.isfinite(ahead), limits.ordinary)
 
 
 def _of_ranks(programs: Programs, values: Times, chosen: Flags, share: float) -> Times:
