@@ -93,10 +93,11 @@ class Recording(Source):
             return tuple(JobLine(job, 0, 0, None, "recorded") for job in self._several.jobs)
         incident = self._copy()
         with task.computing(incident):
-            lines = tuple(job_line(incident, job) for job in window.jobs(incident.con))
+            each = (job_line(incident, job) for job in window.jobs(incident.con))
+            lines = {line.job: line for line in each}  # names may be alike as a terminal shows them
         # Copying takes longest: the first snapshot goes on with it.
         self._opened = incident
-        return lines
+        return tuple(lines.values())
 
     def _copy(self) -> Incident:
         with self._opening:  # a judgement may begin while the next snapshot is read
