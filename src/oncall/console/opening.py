@@ -25,7 +25,7 @@ def open_recording(
     site: Path | None = None,
     training: Training | None = None,
 ) -> Session:
-    """a session on a saved incident, folders of shards, or recordings.
+    """A session on a saved incident, folders of shards, or recordings.
 
     Raises BadInput, UsageError, RulebookError.
     """

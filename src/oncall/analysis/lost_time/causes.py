@@ -36,7 +36,7 @@ class Class:
 class Books:
     """All classes of a job, and whether operations recorded how long they took. `in_step`: hosts
     call as devices go. Else the time between calls says nothing of what ranks do: only transfers
-    show. `older`: as many segments before them are left out."""
+    show. `older`: how many earlier segments are left out."""
 
     classes: list[Class]
     timed: bool

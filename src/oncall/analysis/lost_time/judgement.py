@@ -79,8 +79,8 @@ def judged(
         return Declined("no iteration would be clearly shorter without it")
     if number < fewest and not counts_alone(float(lost_ns.sum()), loss.length_ns, limits):
         return Declined("too few iterations would be shorter without it")
-    clear = loss.share >= much(loss.share, limits)  # as one may be by chance long before or after
-    begin_ns = int(loss.begin_ns[clear].min())
+    clear = loss.share >= much(loss.share, limits)
+    begin_ns = int(loss.begin_ns[clear].min())  # a small loss long before is chance
     since = loss.begin_ns >= begin_ns
     if lost_ns.sum() < limits.negligible * loss.length_ns[since].sum():
         return Declined("it costs hardly anything of all the time since")

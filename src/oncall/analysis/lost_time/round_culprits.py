@@ -45,17 +45,18 @@ def _callers() -> str:
         delays AS (
             SELECT job, last_rank, comm, min(at_ns) AS at_ns, max(at_ns) AS last_ns,
                 sum(lost_ns) AS lost_ns,
-                sum(sum(lost_ns)) OVER mine AS all_ns, sum(pow(sum(lost_ns), 2)) OVER mine AS power
+                sum(sum(lost_ns)) OVER mine AS all_ns,
+                sum(pow(sum(lost_ns), 2)) OVER mine AS squares
             FROM explained GROUP BY job, last_rank, comm, delay
             WINDOW mine AS (PARTITION BY job, last_rank, comm)),
-        -- Like delays would be so many: short ones add none to a few long ones. Those that lose
-        -- half as much say when it began, and how long it rests between two.
+        -- How many delays of equal length would lose as much: short ones beside a few long ones
+        -- hardly count. The long ones show when it began, and how far apart they are at most.
         losses AS (
-            SELECT job, last_rank, comm, max(pow(all_ns, 2) / power) AS delays,
+            SELECT job, last_rank, comm, max(pow(all_ns, 2) / squares) AS delays,
                 min(at_ns) AS at_ns, max(last_ns) AS last_ns, max(rest_ns) AS rest_ns
             FROM (SELECT *, at_ns - lag(last_ns) OVER (
                       PARTITION BY job, last_rank, comm ORDER BY at_ns) AS rest_ns
-                  FROM delays WHERE 2 * lost_ns >= power / all_ns)
+                  FROM delays WHERE 2 * lost_ns >= squares / all_ns)
             GROUP BY ALL),
         callers AS (
             SELECT job, last_rank AS rank, comm, count(*) AS rounds, l.at_ns,

@@ -29,8 +29,8 @@ from oncall.analysis.lost_time.programs import Programs
 class Segments:
     """Like segments (s,) of one class: `first` (s, r) is each rank's first node, NONE where its
     program differs or is not recorded whole, `length` (r,) its number of nodes; the node behind
-    the last one begins the next segment. `number` (s,) orders segments in time. `older`: as many
-    before them are left out."""
+    the last one begins the next segment. `number` (s,) orders segments in time. `older`: how
+    many earlier ones of the class are left out."""
 
     number: Ints
     first: Ints

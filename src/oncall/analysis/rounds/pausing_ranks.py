@@ -58,8 +58,8 @@ def _iterations() -> str:
         ("comm", "UBIGINT", "", "the communicator whose members wait for it most often"),
         ("at_ns", "BIGINT", "ns", "first late round"),
         ("late", "BIGINT", "rounds", "rounds it was late in"),
-        ("pauses", "DOUBLE", "rounds", "so many that cost alike would cost as much: of a few long "
-         "pauses, short ones are no more"),
+        ("pauses", "DOUBLE", "rounds", "how many pauses of equal length would cost as much: short "
+         "ones beside a few long ones hardly count"),
         ("rounds", "BIGINT", "rounds", "rounds from the first of them on"),
         ("lost_share", "DOUBLE", "ratio", "of the time since, that the others waited for it"),
         ("excess_ns", "DOUBLE", "ns", "median of its own time beyond its peers', when late"),

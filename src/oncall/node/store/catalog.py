@@ -7,6 +7,7 @@ is locked by the collector, and one locked file would fail a query over all of t
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ def sealed_shards(
 
 def nodes_in(folder: Path) -> dict[str, Path]:
     """The nodes whose shards are in a folder, in its subfolders or in theirs, as `gpu007/data`:
-    name -> data folder."""
-    places = [folder, *sorted(folder.glob("*/")), *sorted(folder.glob("*/*/"))]
+    name -> data folder. Those that may not be read count as empty: they may be anybody's."""
+    below = [*sorted(folder.glob("*/")), *sorted(folder.glob("*/*/"))]
+    places = [folder, *(place for place in below if os.access(place, os.R_OK | os.X_OK))]
     return {shard.node: place for place in places for shard in sealed_shards(place)}
