@@ -166,7 +166,8 @@ def _hosts() -> str:
 
 
 def _logged() -> str:
-    """What a collector read of the kernel's log. `faults` reports lines of files."""
+    """What a collector read of the kernel's log since the host's processes started: what was before
+    did not keep them from it. `faults` reports lines of files."""
     meaning = in_words("e", "m.meaning", of_link="m.part = 'nvlink'", fatal="e.fatal")
     return f"""
         lines AS (
@@ -175,6 +176,7 @@ def _logged() -> str:
                     (e.fatal IS DISTINCT FROM true, at_ns)) AS first
             FROM node_events e JOIN event_meanings m ON m.code = e.meant
             LEFT JOIN nvlink_domains USING (node)
+            ANTI JOIN ranks r ON r.node = e.node AND e.at_ns < r.started_ns
             WHERE e.path IS NULL AND (e.code = 'oom'
                 OR (gpu IS NOT NULL AND m.weight = 'fault' AND m.part IN ('gpu', 'nvlink')))
             GROUP BY ALL),

@@ -64,7 +64,8 @@ class Account:
 def account_of(evidence: Evidence) -> Account | None:
     """The account of a job; None if it shows no iterations at all."""
     outcome, replay, lateness = outcome_of(evidence), evidence.replay, evidence.lateness
-    slowdown = None if outcome.entries else evidence.unexplained
+    # Who is late by turns is so before it as well.
+    slowdown = evidence.unexplained if outcome.way in ("", "turns") else None
     if replay is not None and (evidence.replayed or outcome.way == "replay" or lateness is None):
         error = replay.error if outcome.way in ("", "replay") else None
         times = replay.length_ns, replay.begin_ns, error, replay.timed
@@ -148,6 +149,7 @@ def _rows(job: str, ranks: Ints, account: Account, limits: Limits) -> list[dict[
         "timed": account.timed,
         "declined": "; ".join(f"{way}: {why}" for way, why in account.outcome.declined.items()),
     }
+    worth = [one for one in account.outcome.entries if one.gain_ns >= limits.hiccup]
     rows = []
     if account.decides or not account.whole:
         cause = "account" if account.decides else "open"
@@ -161,10 +163,10 @@ def _rows(job: str, ranks: Ints, account: Account, limits: Limits) -> list[dict[
     if (since := account.slowdown) is not None:
         rows.append(
             common
-            | {"entry": 1, "cause": "unexplained", "tied": 0, "share": since.share, "low": 0.0}
-            | {"high": since.share, "iterations": since.segments, "at_ns": since.begin_ns}
+            | {"entry": len(worth) + 1, "cause": "unexplained", "tied": 0, "low": 0.0}
+            | {"share": since.share, "high": since.share, "iterations": since.segments}
+            | {"at_ns": since.begin_ns}
         )
-    worth = [one for one in account.outcome.entries if one.gain_ns >= limits.hiccup]
     for number, entry in enumerate(worth, 1):
         rows += [
             common
