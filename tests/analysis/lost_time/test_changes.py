@@ -11,6 +11,7 @@ from tests.together import Job
 
 from oncall.analysis.lost_time.limits import Limits
 
+from .jobs import MS, UNIX_NS
 from .test_lateness import ITERATIONS, TWO_STREAMS, even, played
 
 SINCE = 6
@@ -70,3 +71,32 @@ def test_one_event_does_not_hide_a_lasting_change(job: Job) -> None:
 
     columns = played(even, overlaps=False, transfer=transfer)
     assert [cause for cause, _ in causes(job, columns)] == ["transfer"]
+
+
+def in_buckets(slow: int | None) -> dict[str, Any]:
+    """Data-parallel ranks as devices record them: gradients are reduced beside the computation, in
+    buckets, then all wait for one another. The work of one rank takes 30 % longer from SINCE on."""
+    ranks, buckets = range(8), 5
+    now, over, rows = [0.0] * len(ranks), 0.0, []
+    for iteration in range(ITERATIONS):
+        for bucket in range(buckets + 1):
+            for rank in ranks:
+                late = rank == slow and iteration >= SINCE
+                now[rank] += (0 if bucket == buckets else 20) * (1.3 if late else 1)
+            began = [max(at, over) for at in now]
+            over = max(began) + 4
+            rows += [
+                {"job": "j", "comm": 1, "seq": iteration * (buckets + 1) + bucket, "rank": rank}
+                | {"kind": "coll", "op": "AllReduce", "count": 1 if bucket == buckets else 4096}
+                | {"started_ns": UNIX_NS + int(began[rank] * MS), "done": True}
+                | {"ended_ns": UNIX_NS + int(over * MS)}
+                for rank in ranks
+            ]
+        now = [over] * len(ranks)
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+@pytest.mark.parametrize("slow", [3, None])
+def test_devices_times_show_who_came_later_since_then(job: Job, slow: int | None) -> None:
+    found = causes(job, in_buckets(slow))
+    assert found == ([] if slow is None else [("own", (slow,))])

@@ -59,6 +59,16 @@ def test_a_lasting_slowdown_of_all_is_stated_with_its_begin() -> None:
     assert "oncall probe" in diagnosis.would_decide
 
 
+def test_ranks_late_by_turns_do_not_explain_a_lasting_slowdown(job: Job) -> None:
+    def work(iteration: int, rank: int, _layer: int) -> int:
+        late = (rank, iteration % 3) in ((0, 0), (2, 1))
+        return WORK_MS * (3 if iteration >= ITERATIONS / 2 else 1) + 8 * late
+
+    columns = layers(work, transfer, ITERATIONS, timed=False, clock=no_offset)
+    job.append("ops", columns)
+    assert ("unexplained",) in job.found("lost_time", "DISTINCT cause")
+
+
 @pytest.mark.parametrize("slow", [(5, 6), (), range(3, 9)])
 def test_iterations_that_are_long_for_a_while_are_none(job: Job, slow: Collection[int]) -> None:
     job.append("ops", recorded(slow))
