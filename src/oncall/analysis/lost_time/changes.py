@@ -18,6 +18,7 @@ from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, numbered
 from oncall.analysis.lost_time.causes import Books, excess_of_own
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.judgement import Answer, Declined, Entry, at_least, is_duty
+from oncall.analysis.lost_time.lateness import Lateness
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs
 
@@ -115,18 +116,20 @@ def changed(
     slowdowns: list[Slowdown],
     programs: Programs,
     iterations: Iterations | None,
-    late_ns: Times | None,
+    lateness: Lateness | None,
     books: Books | None,
     limits: Limits,
 ) -> Answer:
     """What changed in the longer iterations: transfers, which take no longer because somebody comes
-    late to them, else a rank's lateness, `late_ns` (s, r), or its own time. That needs no replay as
-    long as was measured: of calls alone it may be too long throughout."""
-    if iterations is not None and late_ns is not None:
-        times = late_ns, iterations.begin_ns, iterations.length_ns
+    late to them, else a rank's lateness or its own time. That needs no replay as long as was
+    measured: of calls alone it may be too long throughout. Calls show a part of what a rank costs,
+    durations all of it."""
+    if iterations is not None and lateness is not None:
+        times = lateness.late_ns, iterations.begin_ns, iterations.length_ns
+        part = limits.mostly * lateness.timed
         for slowdown in slowdowns:
             found = transfers_since(slowdown, programs, iterations, limits)
-            if found := found or late_since(slowdown, *times, limits):
+            if found := found or late_since(slowdown, *times, limits, part):
                 return found
     if books is not None:
         times = books.joined(excess_of_own).T, books.begin_ns, books.length_ns
@@ -140,10 +143,15 @@ def changed(
 
 
 def late_since(
-    slowdown: Slowdown, late_ns: Times, begin_ns: Ints, length_ns: Times, limits: Limits
+    slowdown: Slowdown,
+    late_ns: Times,
+    begin_ns: Ints,
+    length_ns: Times,
+    limits: Limits,
+    part: float = 0.0,
 ) -> Entry | None:
     """The rank, or the neighbours on a host, that alone came later in the longer iterations, by
-    `late_ns` (s, r)."""
+    `late_ns` (s, r), and by at least this `part` of the slowdown."""
     longer = slowdown.concerns(begin_ns)
     if longer.all() or not longer.any():
         return None
@@ -156,7 +164,8 @@ def late_since(
         return None
     shown = float(change_ns[ranks].min() / np.median(length_ns[longer]))
     of = late_ns.shape[1] / len(ranks)
-    if shown < limits.least_gain / 2 or _comes_and_goes(slowdown, ranks, of, longer, limits):
+    least = max(limits.least_gain / 2, part * slowdown.share)
+    if shown < least or _comes_and_goes(slowdown, ranks, of, longer, limits):
         return None
     return _entry("own", ranks, shown, slowdown, length_ns[longer])
 

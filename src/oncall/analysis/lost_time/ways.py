@@ -163,12 +163,8 @@ def _replay(evidence: Evidence) -> Answer:
 
 
 def _change(evidence: Evidence) -> Answer:
-    lateness = evidence.lateness
-    late_ns = None if lateness is None else lateness.late_ns
-    books = evidence.replay or evidence.inexact
-    return changed(
-        evidence.slowdowns, evidence.programs, evidence.iterations, late_ns, books, evidence.limits
-    )
+    seen = evidence.iterations, evidence.lateness, evidence.replay or evidence.inexact
+    return changed(evidence.slowdowns, evidence.programs, *seen, evidence.limits)
 
 
 def _waits(evidence: Evidence) -> Answer:
