@@ -137,7 +137,7 @@ def late_ranks() -> str:
         ("excess_ns", "DOUBLE", "ns", "median length of a pause"),
         ("every_ns", "DOUBLE", "ns", "median time between two"),
         ("habit", "VARCHAR", "", "loading: where steps begin, in most of them; collecting: at any "
-         "place; NULL: many of its node do alike"),
+         "place, in some; NULL: neither, or many of its node do alike"),
         ("busier", "BOOLEAN", "", "its process, with its loader's workers, uses far more CPUs"),
         ("cpus_used", "DOUBLE", "CPUs", "CPUs that its process uses"),
         ("baseline", "DOUBLE", "CPUs", "CPUs that a median process of the job uses"),
@@ -145,7 +145,7 @@ def late_ranks() -> str:
     source="beyond the papers",
     params={
         "cost_share": Param("2 %", "of the time that others wait; less is not looked for"),
-        "always": Param("60 %", "of its operations: late so often it is slow, not stopped"),
+        "always": Param(1, "late rounds an iteration: late in every one it is slow, not stopped"),
         "repeat": "late_culprits.repeat",
         "not_fed": Param("-1 %", "of its GPU's use against the others': nobody fed it meanwhile"),
         "one_place": Param(
@@ -172,7 +172,7 @@ def pausing_ranks() -> str:
             SELECT p.*, l.* EXCLUDE (job, rank, node, gpu)
             FROM late_ranks l JOIN placed p USING (job, rank)
             WHERE l.lost_share >= $cost_share AND l.pauses >= $repeat
-                AND l.late < $always * l.rounds AND coalesce(l.busy, -1) < $not_fed),
+                AND coalesce(l.busy, -1) < $not_fed),
         baseline AS (SELECT job, median(cpus_used) AS baseline FROM process_symptoms GROUP BY job),
         measured AS (
             SELECT l.*, s.cpus_used, u.baseline, s.cpus_used > $busier * u.baseline AS busier
@@ -185,6 +185,7 @@ def pausing_ranks() -> str:
             QUALIFY count(*) OVER (PARTITION BY job, node) <= $few),
         collecting AS (
             SELECT job, rank FROM measured ANTI JOIN loading USING (job, rank)
+            WHERE iterations < $always
             QUALIFY count(*) OVER (PARTITION BY job, node) <= $few)
         SELECT m.*, CASE WHEN (m.job, m.rank) IN (SELECT (job, rank) FROM loading) THEN 'loading'
             WHEN (m.job, m.rank) IN (SELECT (job, rank) FROM collecting) THEN 'collecting' END
