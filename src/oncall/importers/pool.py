@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +30,11 @@ def on_cores(
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import resource_tracker
+
+    # It hands its stderr to a process of its own; a console's is no file (number -1).
+    with redirect_stderr(sys.__stderr__):
+        resource_tracker.ensure_running()
 
     # Spawned, not forked: a database with threads lives in this process.
     context = multiprocessing.get_context("spawn")
