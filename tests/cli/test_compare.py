@@ -54,12 +54,13 @@ def test_steps_of_logs(tmp_path: Path) -> None:
     for name, ms in (("before", 400), ("since", 520)):
         (tmp_path / name).mkdir()
         lines = [
-            f" iteration {step:8d}/ 1000 | elapsed time per iteration (ms): {ms + step % 7}.0 |"
+            f"[rank1]: iteration {step:8d}/ 1000 | elapsed time per iteration (ms): {ms + step % 7}.0 |"
             for step in range(1, 60)
         ]
         (tmp_path / name / "train.log").write_text("\n".join(lines) + "\n")
     done = oncall("compare", tmp_path / "before", tmp_path / "since")
     assert done.returncode == 0 and "+30 %" in done.stdout
+    assert f"{tmp_path / 'before'}: 1 rank\n" in done.stdout
 
 
 def test_what_shows_no_times_is_refused(tmp_path: Path, runs: dict[str, Path]) -> None:

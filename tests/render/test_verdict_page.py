@@ -32,7 +32,7 @@ def test_a_code_is_named_and_former_names_find_the_page(books: list[Rulebook]) -
     (page,) = pages("reported.GPU_XID", books)
     assert "  - **xid**: ‹reason›: ‹text› (‹place›). Later lines" in page
     assert "  - **gpu fault**: ‹about›: ‹meaning›" in page
-    assert page == pages("faults.GPU_XID", books)[0]
+    assert page == pages("faults.GPU_XID", books)[0] == pages("gpu_xid", books)[0]
 
 
 def test_no_page_names_facts_or_columns(books: list[Rulebook]) -> None:

@@ -32,7 +32,9 @@ def test_a_gathered_job_is_named() -> None:
 
 
 def test_ranks_without_a_recording_are_looked_at() -> None:
-    coverage = Coverage(2, 1, 4, 3, gaps=(Gap("left no recording", ("gpu02",), (3,)),))
+    torn = Gap("rank0.json: torn after 600 events", ("gpu01",), (0,))
+    missing = Gap("left no recording", ("gpu02",), (3,), silent=True)
+    coverage = Coverage(2, 1, 4, 3, gaps=(torn, missing))
     with incident("gpu01", "gpu02") as made:
         made.append("ops", {"job": "j", "rank": [0], "seq": 1})
         advice = would_decide(made, coverage)

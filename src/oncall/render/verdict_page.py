@@ -31,19 +31,19 @@ _LOST = {"stop": "that the job stopped", "compute": "lost computation", "transfe
 
 
 def pages(name: str, books: Sequence[Rulebook]) -> list[str]:
-    """The pages of the verdicts that a name means: `H1`, `hang.H1`, or a former name. Raises
+    """The pages of the verdicts that a name means: `H1`, `hang.h1`, or a former name. Raises
     UsageError for a name that means none."""
     every = [(book, verdict) for book in books for verdict in book.book.verdicts]
-    found = [one for one in every if name in _names(*one)]
+    found = [one for one in every if name.upper() in _names(*one)]
     if not found:
-        near = nearest(name.rpartition(".")[2], [verdict for _, verdict in every])
+        near = nearest(name.rpartition(".")[2].upper(), [verdict for _, verdict in every])
         raise UsageError(f"no verdict `{name}`{near}")
     return [verdict_page(book, verdict, example(book, verdict)) for book, verdict in found]
 
 
 def _names(book: Rulebook, verdict: str) -> set[str]:
     whole = (f"{book.name}.{verdict}", *book.former_names(verdict))
-    return {*whole, *(one.partition(".")[2] for one in whole)}
+    return {one.upper() for name in whole for one in (name, name.partition(".")[2])}
 
 
 def example(book: Rulebook, verdict: str) -> tuple[str, Finding] | None:

@@ -92,8 +92,8 @@ _TABLE = (
     _Lack(
         lambda known: known.lacks == "iterations",
         lambda _: (
-            "Dump again after some more iterations. At the next start, keep more of them: "
-            "`TORCH_FR_BUFFER_SIZE=20000`"
+            "Record more iterations: dump again after some more of them, or profile more steps. At "
+            "the next start, keep more of them in dumps: `TORCH_FR_BUFFER_SIZE=20000`"
         ),
     ),
     _Lack(
@@ -123,7 +123,7 @@ def _known(incident: Incident, coverage: Coverage, lacks: str) -> _Known:
     nodes = {node for node in evidence.nodes_of(incident) if _HOST.fullmatch(node)}
     job = evidence.gathered_job(incident)
     looked, alike = evidence.stacks_are_known(incident)
-    silent = [gap for gap in coverage.gaps if gap.ranks]
+    silent = [gap for gap in coverage.gaps if gap.silent]
     return _Known(
         job=f"--job {job} " if job and _JOB.fullmatch(job) else "",
         hosts=tuple(sorted(nodes)),

@@ -17,6 +17,7 @@ from oncall.analysis.lost_time.lost_time import account_of
 from oncall.analysis.lost_time.named_steps import read_steps
 from oncall.analysis.lost_time.programs import read_programs
 from oncall.analysis.lost_time.ways import Evidence
+from oncall.evidence.coverage import measure
 from oncall.evidence.incident import Incident
 
 _LIMITS = Limits()
@@ -29,7 +30,7 @@ _LEAST_VALUES = 4  # of a measure: of fewer there is no noise to know
 _LISTS = """
     WITH named AS (SELECT job, comm, any_value(coalesce(role, name)) AS label
         FROM comms GROUP BY job, comm)
-    SELECT concat_ws(' ', 'transfer of', op, format_bytes(bytes), 'on ' || label),
+    SELECT concat_ws(' ', op, format_bytes(bytes), 'on ' || label),
         list(t_min_ns ORDER BY at_ns)
     FROM rounds LEFT JOIN named USING (job, comm) WHERE basis = 'duration'
     GROUP BY op, bytes, label ORDER BY sum(t_min_ns) DESC"""
@@ -106,9 +107,8 @@ def run_of(incident: Incident) -> Run:
         together = np.stack([values[:rounds] for values in work.values()])
         measures["work of a rank"] = np.median(together, axis=0)
     known = {name: values for name, values in measures.items() if len(values) >= _LEAST_VALUES}
-    ((ranks,),) = con.execute("SELECT count(DISTINCT rank) FROM members").fetchall()
     medians = {rank: float(np.median(values)) for rank, values in work.items() if len(values)}
-    return Run(ranks, known, medians, dict(_facts(con)))
+    return Run(measure(con)[0].ranks_seen, known, medians, dict(_facts(con)))
 
 
 def _iterations(incident: Incident) -> Any:

@@ -205,17 +205,17 @@ def _notes(trace: Trace, joined: Joined, named: NamedTasks) -> Iterator[str]:
     """What was inferred in reading a trace, and what it leaves open."""
     yield from trace.notes
     if trace.undescribed:
-        yield f"{trace.undescribed:,} events without what describes them were left out"
+        yield f"events left out as nothing describes them: {trace.undescribed:,}"
     if joined.counted:
         yield "its collectives carry no numbers: they are counted from the trace's beginning"
     if joined.by_launch:
-        yield f"{joined.by_launch:,} kernels were joined by when they were launched"
+        yield f"kernels joined by when they were launched: {joined.by_launch:,}"
     if joined.lost:
-        yield f"{joined.lost:,} NCCL kernels are of no call in it (CUDA graphs?)"
+        yield f"NCCL kernels of no call in it (CUDA graphs?): {joined.lost:,}"
     if joined.left_out:
-        yield f"{joined.left_out:,} operations at its end left out: they may not have been over"
+        yield f"operations left out at its end, as they may not have been over: {joined.left_out:,}"
     if trace.deep_ep:
-        yield f"{trace.deep_ep:,} kernels of DeepEP are in it, whose calls nothing describes"
+        yield f"kernels of DeepEP, whose calls nothing describes: {trace.deep_ep:,}"
     if trace.calls and not trace.kernels:
         yield "no NCCL kernel is in it: when the device ran the operations is not known"
     yield from named.notes

@@ -74,7 +74,7 @@ class TraceStream:
             self.problem = f"stopped after {self.events:,} events: {self._stopped}"
         if self._skipped and self.problem is None:
             self.problem = (
-                f"{len(self._skipped):,} events are not valid JSON and were skipped, the first at "
+                f"events skipped as they are not valid JSON: {len(self._skipped):,}, the first at "
                 f"character {self._skipped[0]:,}"
             )
 

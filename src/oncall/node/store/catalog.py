@@ -75,7 +75,7 @@ def sealed_shards(
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise BadInput(str(folder), f"cannot list shards: {error.strerror}") from error
+        raise BadInput(str(folder), f"cannot be listed: {error.strerror}") from error
     return sorted(
         shard
         for shard in found

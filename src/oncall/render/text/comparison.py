@@ -26,8 +26,8 @@ def to_text(found: Comparison, base: Run, other: Run, names: tuple[str, str]) ->
 
 
 def _lines(found: Comparison, base: Run, other: Run, names: tuple[str, str]) -> Iterator[str]:
-    yield f"base   {names[0]}: {base.ranks:,} ranks"
-    yield f"other  {names[1]}: {other.ranks:,} ranks"
+    yield f"base   {names[0]}: {_counted(base.ranks, 'rank')}"
+    yield f"other  {names[1]}: {_counted(other.ranks, 'rank')}"
     yield ""
     differ = [one for one in found.changes if one.certain]
     if not found.changes:
@@ -56,7 +56,7 @@ def _table(changes: Sequence[Change], beside: str) -> Iterator[str]:
 
 
 def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.0f} %"
+    return f"{round(100 * (ratio - 1)):+,d} %"
 
 
 def _counted(count: int, noun: str) -> str:
