@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.importers.ras.answers import AHEAD, HEAD
+from tests.importers.ras.answers import WORLD as RAS_WORLD
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
@@ -278,3 +280,32 @@ def test_warnings_of_torchrun_alone_are_a_log(tmp_path):
     log = tmp_path / "torchrun.log"
     log.write_text("W0411 20:12:03.118000 61011 torch/distributed/run.py:792] ****\n")
     assert [(kind, problem) for _, kind, _, problem in load(log)] == [("log", None)]
+
+
+KERNEL = "\n".join(
+    f"[{at}.5] NVRM: Xid (PCI:0000:{bus}:00): 79, pid=7, GPU has fallen off the bus."
+    for at, bus in ((100, "dc"), (101, "97"))
+)
+LOG = (Path(__file__).parents[2] / "fixtures" / "logs" / "slurm-4711.out").read_text()
+
+
+@pytest.mark.parametrize(
+    "text", [KERNEL, LOG, HEAD + RAS_WORLD + AHEAD], ids=["kernel", "log", "ras"]
+)
+def test_colours_inside_of_words_change_nothing(tmp_path: Path, text: str) -> None:
+    """As `grep --color` and highlighters leave them."""
+    coloured = "".join(one + "\x1b[01;31m\x1b[K" * (n % 5 == 0) for n, one in enumerate(text))
+    read = []
+    for written in (text, coloured):
+        (tmp_path / "job.txt").write_text(written)
+        os.utime(tmp_path / "job.txt", (1_773_000_000, 1_773_000_000))
+        with Incident.empty() as incident:
+            detect.load([tmp_path / "job.txt"], incident)
+            tables = [name for (name,) in incident.con.execute("SHOW TABLES").fetchall()]
+            read.append(
+                {
+                    name: incident.con.execute(f"FROM {name} ORDER BY ALL").fetchall()
+                    for name in tables
+                }
+            )
+    assert read[0] == read[1] and any(read[0].values())

@@ -278,7 +278,7 @@ def test_an_event_that_is_no_json_is_skipped(tmp_path: Path, incident: Incident)
     )
     load([tmp_path], incident)
     assert rows(incident, "SELECT seq FROM ops ORDER BY seq") == [(1,), (2,)]
-    assert "1 events are not valid JSON" in note(incident)
+    assert "events skipped as they are not valid JSON: 1, " in note(incident)
 
 
 def test_a_trace_of_another_job_is_refused(tmp_path: Path, incident: Incident) -> None:

@@ -193,7 +193,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
 def _read(path: Path) -> _Log:
     log = _Log(path)
     try:
-        text = files.whole(path, _FACTOR).decode("utf-8", "replace")
+        text = files.text(path, _FACTOR)
         for line in metered(files.lines(text)):
             log.take(line)
     except Unreadable as error:

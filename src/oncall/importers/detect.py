@@ -199,6 +199,7 @@ def _recognised(path: Path, head: bytes) -> Importer | None:
     say than a file may take."""
     meter = Meter()
     meter.take(len(head))
+    head = files.uncoloured(head)
     for importer in importers():
         if importer.recognises(path, head):
             return importer

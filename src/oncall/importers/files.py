@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -20,6 +21,7 @@ from oncall.importers.packed import LONGEST_MAGIC, Readable, packing
 from oncall.importers.so_far import has_read
 
 _CHUNK_BYTES = 1 << 20
+_COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\n]{0,200}\x07")
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -94,6 +96,16 @@ def whole(path: Path, factor: float, bounds: Bounds = DEFAULT) -> bytes:
             has_read(len(data))
             return data
     return _unpacked(path, factor, bounds)
+
+
+def text(path: Path, factor: float) -> str:
+    """All of a text file, as `whole` reads it, without colours."""
+    return uncoloured(whole(path, factor)).decode("utf-8", "replace")
+
+
+def uncoloured(data: bytes) -> bytes:
+    """Text without what colours it or titles a window: `grep --color` puts it inside of words."""
+    return _COLOUR.sub(b"", data) if b"\x1b" in data else data
 
 
 def lines(text: str) -> list[str]:

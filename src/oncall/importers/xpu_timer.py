@@ -41,7 +41,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
         problem, written_ns = None, None
         try:
             written_ns = files.modified_ns(path)
-            text = files.whole(path, _FACTOR).decode("utf-8", "replace")
+            text = files.text(path, _FACTOR)
             for place, line in enumerate(metered(text.splitlines()), start=1):
                 if found := _METRIC.match(line):
                     labels = {one["name"]: one["value"] for one in _LABEL.finditer(found["labels"])}

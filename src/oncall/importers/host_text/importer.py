@@ -91,13 +91,13 @@ def _read(path: Path, node: str | None) -> tuple[Page, str | None]:
     try:
         page.at_ns = page.written_ns = files.modified_ns(path)
         with files.Stream(path) as stream:
-            head = stream.read(_HEAD_BYTES)
+            head = files.uncoloured(stream.read(_HEAD_BYTES))
         if not head:
             return page, "empty file"
         several = any(one.host for one in sections(_lines(_text(head))))
         if not several and _format(_text(head)) is None:
             return page, kernel_log.read(path, page)
-        text = files.whole(path, _FACTOR).decode("utf-8", "replace")
+        text = files.text(path, _FACTOR)
         _read_sections(_lines(text), page)
     except Unreadable as error:
         return page, str(error)

@@ -11,7 +11,7 @@ from oncall.importers.logs.json_lines import message_of
 from oncall.importers.logs.line import Line
 
 _MOST_PREFIXES = 10
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]{0,200}\x07|\x1b.?")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b.?")  # inside of JSON
 # A colour whose escape character was lost on the way.
 _LOST_ANSI = re.compile(r"^(?:\[\d{1,2}(?:;\d{1,3})*m)+ ?")
 _FOLDED = re.compile(r"(?<!\s)\s*+\[repeated \d+x across cluster\].*")

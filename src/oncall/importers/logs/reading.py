@@ -10,7 +10,7 @@ from pathlib import Path
 
 from oncall.core.errors import Unreadable
 from oncall.importers.bounds import DEFAULT, Bounds, Meter
-from oncall.importers.files import Stream
+from oncall.importers.files import Stream, uncoloured
 from oncall.importers.logs.clock import STAMP
 from oncall.importers.logs.needles import Needles
 
@@ -127,9 +127,9 @@ class Log:
             while data := stream.read(_BLOCK_BYTES):
                 self.has_text = True
                 if rest or len(data) == _BLOCK_BYTES:
-                    rest = yield from self._block(rest + data, False, stream.meter)
+                    rest = yield from self._block(uncoloured(rest + data), False, stream.meter)
                 else:
-                    rest = self._unwrapped(data)
+                    rest = self._unwrapped(uncoloured(data))
         except Unreadable as error:
             self.problem = str(error)
         return rest

@@ -63,7 +63,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
         problem, written_ns = None, None
         try:
             written_ns = files.modified_ns(path)
-            text = files.whole(path, _FACTOR).decode("utf-8", "replace")
+            text = files.text(path, _FACTOR)
             lines = text.splitlines()
             rows, notes = list(_rows(lines)), list(_notes(lines))
         except Unreadable as error:

@@ -91,7 +91,7 @@ def _load(path: Path, risk_the_job: bool) -> _Recording:
         port = int(live[2] or DEFAULT_PORT)
         return _Recording(path, _parse(fetch(host, port, risk_the_job=risk_the_job), None))
     try:
-        text = files.whole(path, _FACTOR).decode("utf-8", "replace")
+        text = files.text(path, _FACTOR)
         polls = _parse(text, files.modified_ns(path))
     except Unreadable as error:
         return _Recording(path, problem=str(error))

@@ -95,7 +95,7 @@ def _number(found: Mapping[Path, list[Process]]) -> None:
 
 
 def _read(path: Path) -> list[Process]:
-    words = files.whole(path, _MEMORY_FACTOR).decode("utf-8", "replace")
+    words = files.text(path, _MEMORY_FACTOR)
     if documents.is_spy_json(words[: 1 << 16]):
         check_json(words)
         processes = documents.from_json(words)

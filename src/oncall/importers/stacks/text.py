@@ -64,7 +64,6 @@ _PREFIXED = re.compile(
     r"^(?:\[rank(?P<rank>\d{1,7})\]|(?P<who>[A-Za-z0-9][\w.-]*)):(?: (?P<rest>.*))?$"
 )
 _STAMPED = re.compile(r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _MOST_LINE = 1_000  # characters that are read of a line
 
 
@@ -259,7 +258,7 @@ def _short(line: str) -> str:
 def _unprefixed(lines: Iterable[str]) -> Iterator[tuple[int | None, str | None, str]]:
     """Each line without the prefix that pdsh, srun or torchrun put before it, and what it says."""
     for raw in metered(lines):
-        line = _ANSI.sub("", _short(raw)).rstrip()
+        line = _short(raw).rstrip()
         found = _PREFIXED.match(line)
         if found is None:
             yield None, None, line
