@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 
-def _on_a_terminal(arguments: list[str], columns: int, **variables: str) -> tuple[int, str]:
-    """The exit code of `oncall` on a terminal of that width, and what it showed."""
+def _on_a_terminal(
+    arguments: list[str], columns: int, said: bool = False, **variables: str
+) -> tuple[int, str]:
+    """The exit code of `oncall` on a terminal of that width, and what it showed; with what it
+    `said` on stderr."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 0, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm", **variables}
@@ -25,7 +28,7 @@ def _on_a_terminal(arguments: list[str], columns: int, **variables: str) -> tupl
         [sys.executable, "-m", "oncall.cli.main", *arguments],
         stdin=its,
         stdout=its,
-        stderr=subprocess.DEVNULL,
+        stderr=its if said else subprocess.DEVNULL,
         env=environment,
         start_new_session=True,
     )
@@ -57,6 +60,15 @@ def test_a_terminal_without_a_size_shows_the_whole_answer(arguments, code, shown
     ended, text = _on_a_terminal(arguments, columns=0)
     assert ended == code, text
     assert shown in text
+
+
+def test_what_is_wrong_is_said_in_lines_that_fit(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("hello.txt").write_text("hello\n")
+    ended, text = _on_a_terminal(["diagnose", "hello.txt"], columns=80, said=True)
+    lines = text.rpartition("\x1b[K")[2].splitlines()
+    assert ended == 2 and max(map(len, lines)) <= 80
+    assert "NCCL RAS output (text or JSON, or ras://HOST:PORT)" in " ".join(lines)
 
 
 def test_columns_decides_how_wide_a_report_is(log):

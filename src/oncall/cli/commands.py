@@ -23,6 +23,7 @@ from oncall.cli.options import (
     TrainingOption,
     with_slurm_job,
 )
+from oncall.cli.terminal import complain
 from oncall.core.errors import ExitCode, OncallError, RulebookError, UsageError, of_system
 from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 
@@ -209,9 +210,7 @@ def errors_reported() -> Iterator[None]:
 
 def _exit_with(code: ExitCode, message: str) -> typer.Exit:
     # File names and contents are untrusted and may be long.
-    print(
-        "\n".join(shortened(line, LONGEST_LINE) for line in clean_lines(message)), file=sys.stderr
-    )
+    complain(shortened(line, LONGEST_LINE) for line in clean_lines(message))
     return typer.Exit(code)
 
 

@@ -75,7 +75,7 @@ def demo(
     judgement = judge(chosen, diagnosis)
     print(f"truth: {judgement.truth}\nfound: {judgement.found}")
     if keep is None:
-        print("The job and its evidence are gone; `--keep DIR` keeps them for `oncall open DIR`.")
+        print("The evidence is gone; `--keep DIR` keeps it for `oncall open DIR`.")
     else:
         print(f"See it in the console: oncall open {shlex.quote(str(keep))}")
     raise typer.Exit(ExitCode.HEALTHY if judgement.right else ExitCode.FINDING)

@@ -35,7 +35,7 @@ from oncall.cli.options import (
     with_slurm_job,
     written,
 )
-from oncall.cli.terminal import Interruptible
+from oncall.cli.terminal import Interruptible, complain
 from oncall.core.errors import BadInput, ExitCode, OncallError, UsageError
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.core.units import parse_quantity
@@ -196,7 +196,7 @@ def diagnose(
         raise
     sys.stdout.write(report)
     if diagnosis.result == "inconclusive":
-        print(f"oncall: inconclusive: {doubt(diagnosis)}", file=sys.stderr)
+        complain([f"oncall: inconclusive: {doubt(diagnosis)}"])
     raise typer.Exit(exit_code(diagnosis))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from oncall.cli.terminal import terminal_width
+from oncall.cli.terminal import complain, terminal_width
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.symptom import Symptom
 from oncall.core.training import (
@@ -142,7 +142,7 @@ def warn(text: str, prefix: str = "oncall: ") -> None:
     """Print a warning on stderr."""
     from oncall.core.printable import clean_lines
 
-    print(prefix + "\n".join(clean_lines(text)), file=sys.stderr)
+    complain((prefix + "\n".join(clean_lines(text))).split("\n"))
 
 
 TrainingOption = Annotated[

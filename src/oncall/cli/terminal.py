@@ -9,9 +9,10 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from oncall.core.errors import ExitCode
@@ -36,6 +37,16 @@ def terminal_width(most: int | None = None) -> int:
         return WIDTH
     columns = get_terminal_size((WIDTH, 24)).columns
     return columns if most is None else min(columns, most)
+
+
+def complain(lines: Iterable[str]) -> None:
+    """Print lines on stderr; on a terminal they break between words, not within."""
+    if sys.stderr.isatty():
+        wrap = TextWrapper(
+            get_terminal_size((WIDTH, 24)).columns, break_long_words=False, break_on_hyphens=False
+        )
+        lines = ("\n".join(wrap.wrap(line)) for line in lines)
+    print("\n".join(lines), file=sys.stderr)
 
 
 Answer = TypeVar("Answer")
