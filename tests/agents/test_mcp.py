@@ -39,7 +39,7 @@ ASKED: Mapping[str, tuple[str, dict[str, Any]]] = {
     "link inside": ("diagnose", {"evidence": "linked"}),
     "absolute": ("diagnose", {"evidence": "/etc/passwd"}),
     "ras": ("diagnose", {"evidence": "ras://127.0.0.1:28028"}),
-    "nodes": ("list_jobs", {}),
+    "nodes": ("list_jobs", {"evidence": "nodes"}),
     "no rule": ("show_rule", {"name": "hangs"}),
     "no step": ("step_rows", {"evidence": "hang", "finding": "F9", "step": 1}),
     "step 0": ("step_rows", {"evidence": "hang", "finding": "F1", "step": 0}),
