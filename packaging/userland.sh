@@ -1,7 +1,7 @@
 #!/bin/sh
 # README's first hour on a bare system, in a folder: `make demo`, then the wheel and a verdict of one's own, with the
 # seconds of each. Needs root and debootstrap; the system is kept under build/, its oncall is not.
-#   packaging/userland.sh bookworm|noble
+#   packaging/userland.sh bookworm|trixie|noble
 set -eu
 release=$1
 case $release in
@@ -9,6 +9,7 @@ case $release in
   *) mirror=http://deb.debian.org/debian script=/usr/share/debootstrap/scripts/sid components=main ;;
 esac
 keyring=/usr/share/keyrings/$([ "$release" = noble ] && echo ubuntu || echo debian)-archive-keyring.gpg
+[ -e "$keyring" ] || { echo "$release: not run: $keyring is missing, so its packages could not be verified" >&2; exit 77; }
 bare=build/userland-$release
 if [ ! -e "$bare/made" ]; then
   rm -rf "$bare"

@@ -226,6 +226,7 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
     HTML = "html"
     JSON = "json"
+    VENDOR = "vendor"
 
 
 class TextOrJson(StrEnum):
