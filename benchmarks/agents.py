@@ -1,11 +1,11 @@
 """What an agent can know from the tools of `oncall mcp` alone: how often right, in how many calls and bytes.
 
-    python benchmarks/agents.py JUDGE CASES [--lab 25] [--cases 25] [--first 70000] [--told]
+    python benchmarks/agents.py JUDGE CASES [--lab 25] [--cases 25] [--first 70000] [--symptom]
 
 JUDGE has score.py, which judges an answer by its case's truth.json; CASES is a folder of cases with
 Flight Recorder dumps, `--lab` simulates as many more. A client without a model follows the steps of
 packaging/agents/oncall/SKILL.md over real stdio, reads the text blocks as a model would, never the
-files, and reports whom it would name. `--told`: it passes on the symptom that a person saw.
+files, and reports whom it would name. `--symptom`: it passes on the symptom that a person saw.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from accuracy_simulated import DOUBLE, SAME_CLASS, SINGLE
 
-TOLD = {"hang": "hung", "slow": "slow"}
+SYMPTOMS = {"hang": "hung", "slow": "slow"}
 
 
 @dataclass
@@ -52,8 +52,8 @@ class Agent:
         """Steps 1 to 5 of the skill: the diagnosis, after its check."""
         jobs = (await self.ask("list_jobs", evidence=evidence))["jobs"]
         job = {"job": jobs[0]["job"]} if len(jobs) > 1 else {}
-        told = {"symptom": symptom} if symptom else {}
-        answer: dict[str, Any] = await self.ask("diagnose", evidence=evidence, **job, **told)
+        given = {"symptom": symptom} if symptom else {}
+        answer: dict[str, Any] = await self.ask("diagnose", evidence=evidence, **job, **given)
         roots = [one for one in answer["findings"] if not one["explained_by"]]
         for finding in roots[:1]:
             await self.ask("explain_verdict", name=f"{finding['rulebook']}.{finding['verdict']}")
@@ -96,7 +96,7 @@ def simulated(folder: Path, number: int, first: int) -> None:
         faults = sorted(truth.faults, key=lambda one: one.kind)
         ranks = sorted({rank for one in faults for rank in one.ranks})
         kinds = [one.kind for one in faults]
-        told = {
+        known = {
             "family": score_family(kinds),
             "class": kinds[0] if kinds else None,
             "class_ok": kinds,
@@ -104,30 +104,36 @@ def simulated(folder: Path, number: int, first: int) -> None:
             "acceptable": [list(map(int, one.ranks)) for one in faults],
             "equivalents": [],
         }
-        (case / "truth.json").write_text(json.dumps(told, default=int))
+        (case / "truth.json").write_text(json.dumps(known, default=int))
 
 
 def score_family(kinds: list[str]) -> str:
     return {"H": "hang", "S": "slow"}[kinds[0][0]] if kinds else "none"
 
 
-async def ask_all(cases: dict[str, Path], root: Path, score: Any, told: bool) -> list[Any]:
+async def ask_all(cases: dict[str, Path], root: Path, score: Any, symptoms: bool) -> list[Any]:
     """(case, outcome, calls, characters, seconds, refusals) of each."""
     from mcp import Client, StdioServerParameters
 
     server = StdioServerParameters(
-        command=sys.executable, args=["-m", "oncall.cli.main", "mcp", *{str(root), *cases_roots(cases)}]
+        command=sys.executable,
+        args=["-m", "oncall.cli.main", "mcp", *{str(root), *cases_roots(cases)}],
     )
     rows = []
     async with Client(server) as client:
         for name, evidence in cases.items():
             truth = json.loads((evidence.parent / "truth.json").read_text())
             agent, began = Agent(client), time.monotonic()
-            answer = await agent.report(str(evidence), TOLD.get(truth["family"]) if told else None)
+            answer = await agent.report(
+                str(evidence), SYMPTOMS.get(truth["family"]) if symptoms else None
+            )
             outcome = judged(score, truth, answer)
             took = time.monotonic() - began
             rows.append((name, outcome, agent.calls, agent.characters, took, agent.refused))
-            print(f"{name:32} {outcome:12} {agent.calls:2} calls {agent.characters:7,} characters", flush=True)
+            print(
+                f"{name:32} {outcome:12} {agent.calls:2} calls {agent.characters:7,} characters",
+                flush=True,
+            )
             for line in agent.refused:
                 print(f"    refused: {line}")
     return rows
@@ -138,13 +144,15 @@ def cases_roots(cases: dict[str, Path]) -> set[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("judge", type=Path)
     parser.add_argument("cases", type=Path)
     parser.add_argument("--lab", type=int, default=25)
     parser.add_argument("--number", type=int, default=25, help="of the cases in the folder, evenly")
     parser.add_argument("--first", type=int, default=70_000, help="first seed of the lab")
-    parser.add_argument("--told", action="store_true")
+    parser.add_argument("--symptom", action="store_true")
     options = parser.parse_args()
     spec = importlib.util.spec_from_file_location("score", options.judge / "score.py")
     assert spec and spec.loader
@@ -158,7 +166,7 @@ def main() -> None:
         chosen = [found[int(at * step)] for at in range(min(options.number, len(found)))]
         cases = {path.parent.name: path for path in chosen}
         cases |= {path.parent.name: path for path in sorted(lab.glob("*/evidence.oncall"))}
-        rows = asyncio.run(ask_all(cases, lab, score, options.told))
+        rows = asyncio.run(ask_all(cases, lab, score, options.symptom))
     print()
     for name, part in (
         ("judge", [row for row in rows if not row[0].startswith("lab-")]),

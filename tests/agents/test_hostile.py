@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +60,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return asyncio.run(ask())
 
 
-def test_what_others_wrote_stands_between_the_marks_also_in_refusals(answers: dict[str, Any]) -> None:
+def test_what_others_wrote_stands_between_the_marks_also_in_refusals(
+    answers: dict[str, Any],
+) -> None:
     assert len(answers) > 12
     quoting = 0
     for result in answers.values():

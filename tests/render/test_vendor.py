@@ -22,20 +22,40 @@ def incident() -> Iterator[Incident]:
     """GPU 1 and NIC mlx5_1 of gpu017: read twice, an Xid in between; GPU 0 beside it."""
     with Incident.empty() as one:
         at = {"node": ["gpu017"] * 3, "at_ns": [1 * NS_PER_S] * 3}
-        one.append("devices", at | {
-            "kind": ["gpu", "gpu", "nic"], "device": ["0", "1", "mlx5_1"], "model": ["H100", "H100", "CX7"],
-            "pci_bus": ["0000:18:00.0", "0000:9b:00.0", "0000:41:00.0"], "serial": ["111", "222", None],
-            "firmware": ["570", "570", "28.39"], "interface": [None, None, "ens1"],
-        })  # fmt: skip
-        one.append("gpus", {
-            "node": ["gpu017"] * 3, "at_ns": [1 * NS_PER_S, 60 * NS_PER_S, 60 * NS_PER_S], "gpu": [1, 1, 0],
-            "ecc_uncorrected": [0, 27, 5], "pcie_width": [16, 16, 16],
-        })  # fmt: skip
-        one.append("host_events", {
-            "node": ["gpu017"] * 2, "at_ns": [30 * NS_PER_S] * 2, "source": ["kernel"] * 2,
-            "code": ["xid_79", "link_down"], "device": ["0000:9b:00.0", "ens1"],
-            "text": [XID, "ens1: Link is Down"],
-        })  # fmt: skip
+        one.append(
+            "devices",
+            at
+            | {
+                "kind": ["gpu", "gpu", "nic"],
+                "device": ["0", "1", "mlx5_1"],
+                "model": ["H100", "H100", "CX7"],
+                "pci_bus": ["0000:18:00.0", "0000:9b:00.0", "0000:41:00.0"],
+                "serial": ["111", "222", None],
+                "firmware": ["570", "570", "28.39"],
+                "interface": [None, None, "ens1"],
+            },
+        )
+        one.append(
+            "gpus",
+            {
+                "node": ["gpu017"] * 3,
+                "at_ns": [1 * NS_PER_S, 60 * NS_PER_S, 60 * NS_PER_S],
+                "gpu": [1, 1, 0],
+                "ecc_uncorrected": [0, 27, 5],
+                "pcie_width": [16, 16, 16],
+            },
+        )
+        one.append(
+            "host_events",
+            {
+                "node": ["gpu017"] * 2,
+                "at_ns": [30 * NS_PER_S] * 2,
+                "source": ["kernel"] * 2,
+                "code": ["xid_79", "link_down"],
+                "device": ["0000:9b:00.0", "ens1"],
+                "text": [XID, "ens1: Link is Down"],
+            },
+        )
         yield one
 
 
@@ -70,7 +90,7 @@ def test_a_gpu_with_its_serial_number_its_xid_and_what_it_counted(
     assert "ssh gpu017 dcgmi diag -r 3\n" in ticket
 
 
-def test_a_nic_is_told_of_by_its_interface(incident: Incident) -> None:
+def test_a_nic_has_the_commands_of_its_interface(incident: Incident) -> None:
     ticket = vendor_ticket(incident, blamed("nic", gpu=1, nic="mlx5_1"))
     assert "Part: NIC mlx5_1 of gpu017" in ticket
     assert "serial number  not recorded\n" in ticket
