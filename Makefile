@@ -244,11 +244,11 @@ hooks-deb: wheels
 # What is published, in dist/: built, checked, with sums, sizes and the notes of this version. SIGN=KEY signs the sums.
 SIGN ?=
 release: wheels tarball deb hooks-deb
-	@$(PACKAGING)/bin/python -m build --sdist --outdir dist . >/dev/null
+	@$(PACKAGING)/bin/pyproject-build --sdist --outdir dist . >/dev/null
 	@$(PACKAGING)/bin/twine check --strict dist/*.whl dist/oncall_console-*.tar.gz
 	@awk '/^## \[/ { if (seen++) exit } seen' CHANGELOG.md >dist/NOTES.md
-	@cd dist && sha256sum *.whl *.deb *.tar.gz >SHA256SUMS && { [ -z "$(SIGN)" ] || gpg --batch --yes --local-user "$(SIGN)" --armor --detach-sign SHA256SUMS; }
-	@cd dist && for file in *.whl *.deb *.tar.gz; do printf '| %s | %s KB |\n' $$file $$(($$(stat -c %s $$file) / 1000)); done
+	@cd dist && sha256sum *.whl *.deb *.tar.* >SHA256SUMS && { [ -z "$(SIGN)" ] || gpg --batch --yes --local-user "$(SIGN)" --armor --detach-sign SHA256SUMS; }
+	@cd dist && for file in *.whl *.deb *.tar.*; do printf '| %s | %s KB |\n' $$file $$(($$(stat -c %s $$file) / 1000)); done
 	@head -n 1 dist/NOTES.md | grep -q "^## \[$$($(BIN)/python -c 'import oncall; print(oncall.__version__)')\]" \
 	  || echo "dist/NOTES.md: CHANGELOG.md has no section of this version yet: name the newest before you publish" >&2
 

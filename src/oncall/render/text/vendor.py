@@ -47,9 +47,8 @@ def vendor_ticket(incident: Incident, diagnosis: Diagnosis) -> str:
 
 
 def _verdict(finding: Finding) -> Iterator[str]:
-    said = [clean(step.say) for step in finding.story if step.say]
     yield words.sentence(finding)
-    yield said[-1] if said else clean(finding.title)
+    yield words.conclusion(finding) or clean(finding.title)
     sure = f"confidence {words.percent(finding.confidence)}"
     yield f"{_at(finding.at_ns)}, {sure}, {finding.rulebook}.{finding.verdict} of oncall"
 
