@@ -276,7 +276,7 @@ def written(
             from oncall.render.html import to_html
 
             return to_html(diagnosis, drawings=drawings)
-        case Format.TEXT:
+        case _:  # a ticket for a vendor needs the evidence, too: `oncall diagnose` writes it
             from oncall.render.text.report import to_text
 
             terminal = sys.stdout.isatty()

@@ -156,7 +156,7 @@ def from_json(values: Mapping[str, Any]) -> Announcement:
 
 def _details(diagnosis: Diagnosis) -> list[str]:
     """Why, what to do next, and how much was seen: a line each."""
-    lines = []
+    lines: list[str] = []
     root = words.leading(diagnosis)
     if root is not None:
         lines += filter(None, [words.conclusion(root)])
