@@ -1,6 +1,6 @@
-"""What an agent can know from the tools of `oncall mcp` alone: how often right, in how many calls and bytes.
+"""What an agent can know from the tools of `oncall mcp` alone, in how many calls and characters.
 
-    python benchmarks/agents.py JUDGE CASES [--lab 25] [--cases 25] [--first 70000] [--symptom]
+    python benchmarks/agents.py JUDGE CASES [--lab 25] [--number 25] [--first 70000] [--symptom]
 
 JUDGE has score.py, which judges an answer by its case's truth.json; CASES is a folder of cases with
 Flight Recorder dumps, `--lab` simulates as many more. A client without a model follows the steps of
@@ -177,8 +177,9 @@ def main() -> None:
             continue
         counts = Counter(outcome for _, outcome, *_ in part)
         calls, characters, took = (sorted(row[at] for row in part) for at in (2, 3, 4))
+        outcomes = ", ".join(f"{number} {what}" for what, number in counts.most_common())
         print(
-            f"| {name} | {len(part)} | {', '.join(f'{n} {what}' for what, n in counts.most_common())}"
+            f"| {name} | {len(part)} | {outcomes}"
             f" | {statistics.median(calls):.0f}, at most {calls[-1]}"
             f" | {statistics.median(characters) / 1000:.1f}, at most {characters[-1] / 1000:.1f}"
             f" | {statistics.median(took):.1f} s | {sum(len(row[5]) for row in part)} |"

@@ -1,4 +1,4 @@
-"""The skill's steps, followed by a client without a model: what they lead to, and what they cost."""
+"""The steps of the skill, followed by a client without a model: where they lead, what they cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks alone, as an image of a training job gets them: small, and they record without oncall."""
+"""The hooks alone, as an image of a job gets them: small, and they record without oncall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ticket for a maker: which part, what it said and counted, and nothing where no part is blamed."""
+"""The ticket for a maker: which part, what it said and counted; none where no part is blamed."""
 
 from __future__ import annotations
 
