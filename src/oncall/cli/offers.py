@@ -24,5 +24,5 @@ def offer_what_lies_here() -> None:
     width = max(len(one.command) for one in found)
     rows = (f"  {one.command:<{width}}  {one.what}" for one in found)
     elsewhere = str(no_hosts()).removeprefix("no nodes given: ")
-    heard = ["here you can look at:", *rows, f"For a job on other machines {elsewhere}"]
-    raise UsageError("\n".join(heard))
+    lines = ["here you can look at:", *rows, f"For a job on other machines {elsewhere}"]
+    raise UsageError("\n".join(lines))
