@@ -226,6 +226,7 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
     HTML = "html"
     JSON = "json"
+    VENDOR = "vendor"
 
 
 class TextOrJson(StrEnum):
@@ -275,7 +276,7 @@ def written(
             from oncall.render.html import to_html
 
             return to_html(diagnosis, drawings=drawings)
-        case Format.TEXT:
+        case _:  # a ticket for a vendor needs the evidence, too: `oncall diagnose` writes it
             from oncall.render.text.report import to_text
 
             terminal = sys.stdout.isatty()
