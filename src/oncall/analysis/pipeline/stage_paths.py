@@ -234,20 +234,6 @@ def sent_to(graph: TraceGraph) -> Integers:
     return np.where(graph.previous == NONE, NONE, graph.receiver[graph.previous])
 
 
-def exchanged(graph: TraceGraph, latency: Times, hold: Times, alike: float) -> Integers:
-    """The task (n,) whose input came in one group call with this one's, or NONE: they took the
-    same but for `alike` of it.
-
-    Two stages that send to one another at once wait for both: what either took is unknown.
-    """
-    other = sent_to(graph)
-    both = (other != NONE) & (sent_to(graph)[other] == np.arange(len(other)))
-    # One that never sends alone does not show whether it waits for that.
-    both &= (hold > 0) | (hold[other] > 0)
-    both &= np.abs(latency - latency[other]) <= alike * latency
-    return np.where(both, other, NONE)
-
-
 def latencies(tasks: Tasks, graph: TraceGraph, others_below: float) -> tuple[Times, Times]:
     """The baseline of a transfer to each task (n,), and what this one took.
 
