@@ -189,7 +189,7 @@ async def test_ranks_that_come_and_go_leave_the_cursor_on_its_rank() -> None:
         larger = large_snapshot(512)
         session.replace(replace(larger, moment=replace(larger.moment, live=True)))
         await running.press("R")
-        await until(running, lambda: "512 ranks" in running.line(1))
+        await until(running, lambda: "512 ranks" in running.text())
         assert grid(running).rank == 15
 
 

@@ -59,7 +59,7 @@ def test_a_fault_of_ours_is_one_line_on_a_clean_terminal(tmp_path: Path) -> None
     (tmp_path / "sitecustomize.py").write_text(
         "import oncall.tui.shell.asking as t\n"
         "def beat(self): raise KeyError('what')\n"
-        "t.Timekeeping.beat = beat\n"
+        "t.Asking.beat = beat\n"
     )
     path = os.pathsep.join([str(tmp_path), str(SOURCE)])
     with terminal("open", RECORDING, *HANGS, environment={"PYTHONPATH": path}) as console:

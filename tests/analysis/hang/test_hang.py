@@ -282,3 +282,23 @@ def test_of_a_cycle_who_skipped_a_call_before_others_began_it(job: Job) -> None:
         times = {"enqueued_ns": at_ns, "ended_ns": ended_ns, "observed_ns": observed_ns}
         ops(job, comm=calls, seq=seqs, rank=rank, **times)
     assert job.found("hang_roots", "rank, how") == [(1, "cycle")]
+
+
+def test_of_a_cycle_who_skips_a_rare_call_began_it(job: Job) -> None:
+    """Experts exchange after each reduction but where all take a mean first; rank 2 skips one."""
+    groups = {1: (0, 1, 2, 3), 2: (0, 1, 2, 3), 3: (0, 1), 4: (2, 3)}
+    roles = {1: "world", 2: "dp", 3: "ep", 4: "ep"}
+    for comm, ranks in groups.items():
+        place = {"rank": [*ranks], "comm_rank": [*range(len(ranks))], "size": len(ranks)}
+        job.append("comms", {"comm": comm, "role": roles[comm]} | place)
+    for rank in range(4):
+        experts = 3 + rank // 2
+        step = [experts, 2, experts, 2]
+        calls = [*step, 1, *step, *step, experts if rank == 2 else 1]
+        seqs = [calls[: at + 1].count(comm) for at, comm in enumerate(calls)]
+        at_ns = [100 * at for at in range(1, len(calls) + 1)]
+        ended_ns = [at + 50 for at in at_ns[:-1]] + [None]
+        observed_ns = [None] * len(at_ns[:-1]) + [700 * 10**9]
+        times = {"enqueued_ns": at_ns, "ended_ns": ended_ns, "observed_ns": observed_ns}
+        ops(job, comm=calls, seq=seqs, rank=rank, **times)
+    assert job.found("hang_roots", "rank, how") == [(2, "cycle")]

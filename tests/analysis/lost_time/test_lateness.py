@@ -35,6 +35,7 @@ TWO_STREAMS = [
 def played(
     work: Work, groups: Any = ONE_GROUP, *, overlaps: bool, pause: Work | None = None,
     timed: bool = True, launch_ms: float = LAUNCH_MS, transfer: Work | None = None,
+    iterations: int = ITERATIONS,
 ) -> dict[str, Any]:  # fmt: skip
     """Columns of `ops` as Flight Recorder has them: when hosts called, and with `timed` how long
     the device was in it. Every layer is computed, then the groups call; ranks compute on beside
@@ -60,7 +61,7 @@ def played(
             stream[comm, rank] = over
         return dict.fromkeys(members, over)
 
-    for iteration in range(ITERATIONS):
+    for iteration in range(iterations):
         for rank in WORLD:
             host[rank] += pause(iteration, rank) if pause else 0
             device[rank] = max(device[rank], host[rank])

@@ -136,6 +136,7 @@ _PRIORITY_COUNTERS = (
         ("discards", "BIGINT", "packets", "packets dropped in it"),
     ],
     source="TFD 3.2",
+    view=True,
     params={"longest": "nic_rates.longest"},
 )
 def priority_rates() -> str:

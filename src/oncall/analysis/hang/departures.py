@@ -90,7 +90,7 @@ _DEPARTED = """
         SELECT s.* FROM steps s JOIN stuck b USING (rank) LEFT JOIN since f USING (rank)
         WHERE s.nth BETWEEN coalesce(f.nth, b.nth) AND b.nth)
     SELECT rank FROM (
-        SELECT m.rank, m.call, m.place, m.before, mode(s.call) AS most
+        SELECT m.rank, m.call, m.place, m.seq, m.before, mode(s.call) AS most
         FROM mine m JOIN steps s USING (place, kind, seq, before) GROUP BY ALL
         HAVING count(*) >= $voters AND 2 * count(*) FILTER (s.call = m.call) < count(*)) o
     WHERE EXISTS (FROM steps e

@@ -87,6 +87,7 @@ def lateness_of(
     makes an iteration longer."""
     place = places_of(programs, iterations.mostly_called)
     late_ns, waited_ns = _in_collectives(programs, moments), iterations.waited_ns
+    timed = moments.timed or waited_ns is not None
     serves = served(programs, iterations, moments.came_ns, limits)
     served_ns = _waited(programs, iterations, np.where(serves, late_ns, 0.0))
     if waited_ns is None:
@@ -103,7 +104,7 @@ def lateness_of(
         late_ns,
         programs.ranks,
         iterations,
-        moments.timed,
+        timed,
         of_all,
         compared=compared,
     )

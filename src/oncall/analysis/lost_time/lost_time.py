@@ -69,8 +69,10 @@ def account_of(evidence: Evidence) -> Account | None:
         error = replay.error if outcome.way in ("", "replay") else None
         times = replay.length_ns, replay.begin_ns, error, replay.timed
         return Account(outcome, *times, whole=slowdown is None, slowdown=slowdown)
-    if lateness is not None:
-        return _of_lateness(evidence, lateness, outcome, slowdown)
+    # What steps that a recorder names show to be whole, other calls do not open again.
+    accounts = [_of_lateness(evidence, one, outcome, slowdown) for one in evidence.views]
+    if accounts:
+        return next((one for one in accounts if one.whole), accounts[0])
     inexact = evidence.inexact
     if inexact is None or inexact.timed or evidence.devices_alone:
         return None

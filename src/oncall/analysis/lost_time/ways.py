@@ -102,10 +102,12 @@ class Evidence:
         """Who came late in them."""
         return self._lateness_in(self.iterations)
 
-    @property
-    def lateness_in_steps(self) -> Lateness | None:
-        """Who came late in those that the recorder names, however few of the calls they hold."""
-        return self._lateness_in(iterations_named(self.programs, self.steps, 0.0, self.limits))
+    @cached_property
+    def views(self) -> tuple[Lateness, ...]:
+        """The same, and who came late in the iterations that the recorder names, however few of the
+        calls they hold: what a profile shows, dumps of more calls do not undo."""
+        named = iterations_named(self.programs, self.steps, 0.0, self.limits)
+        return tuple(one for one in (self.lateness, self._lateness_in(named)) if one is not None)
 
     def _lateness_in(self, found: Iterations | None) -> Lateness | None:
         if found is None:
@@ -130,7 +132,9 @@ class Evidence:
     @property
     def devices_alone(self) -> bool:
         """Whether nothing but devices' times shows who waits: they may go on beside a call."""
-        found = self.iterations
+        return self.devices_alone_in(self.iterations)
+
+    def devices_alone_in(self, found: Iterations | None) -> bool:
         return self.programs.on_device and (found is None or found.waited_ns is None)
 
     @property
@@ -138,24 +142,10 @@ class Evidence:
         """Whether ranks send to one another, as stages of a pipeline do."""
         return bool(self.programs.batch.any())
 
-    @property
-    def in_larger(self) -> bool:
+    def in_larger(self, found: Iterations) -> bool:
         """Whether ranks call in groups larger than those that iterations are of."""
-        found = self.iterations
         size = np.array([len(line) for line in self.programs.members])[self.programs.comm]
-        return found is not None and bool(size[found.number != NONE].max() > size[found.cut].max())
-
-
-def _compared(evidence: Evidence) -> Lateness | Declined:
-    """By how much ranks made others wait, where these can be compared."""
-    lateness = evidence.lateness
-    if lateness is None:
-        return Declined("hosts show no iterations")
-    if evidence.devices_alone:
-        return Declined("devices' times alone do not show who waits")
-    if not lateness.of_all and (evidence.stages or evidence.in_larger):
-        return Declined("who is late in its group may have waited for someone outside")
-    return lateness
+        return bool(size[found.number != NONE].max(initial=0) > size[found.cut].max(initial=0))
 
 
 def _replay(evidence: Evidence) -> Answer:
@@ -173,13 +163,24 @@ def _change(evidence: Evidence) -> Answer:
     )
 
 
-def _waits(evidence: Evidence) -> Answer:
-    lateness, limits = _compared(evidence), evidence.limits
-    if isinstance(lateness, Declined):
-        return lateness
+def _in_views(ask: Callable[[Evidence, Lateness], Answer], evidence: Evidence) -> Answer:
+    """What the first view shows that proves anything, else the first that names anybody."""
+    answers = [ask(evidence, view) for view in evidence.views]
+    named = [one for one in answers if isinstance(one, Entry)]
+    proven = [one for one in named if one.proven]
+    return next(iter((*proven, *named, *answers)), Declined("hosts show no iterations"))
+
+
+def _waits(evidence: Evidence, lateness: Lateness) -> Answer:
+    """By how much ranks made others wait, where these can be compared."""
+    iterations, limits = lateness.iterations, evidence.limits
+    if evidence.devices_alone_in(iterations):
+        return Declined("devices' times alone do not show who waits")
+    if not lateness.of_all and (evidence.stages or evidence.in_larger(iterations)):
+        return Declined("who is late in its group may have waited for someone outside")
     answer = latecomers(lateness, limits)
     # Stages differ by design, and no iteration shows which calls are alike.
-    unlike = lateness.iterations.stretches and evidence.stages
+    unlike = iterations.stretches and evidence.stages
     if unlike and isinstance(answer, Entry) and answer.share < limits.large:
         return Declined("stages differ by design")
     return answer
@@ -199,16 +200,7 @@ def _delays(evidence: Evidence) -> Answer:
     return latecomers(delays, evidence.limits)
 
 
-def _suspicion(evidence: Evidence) -> Answer:
-    if evidence.lateness is None:
-        return Declined("hosts show no iterations")
-    return suspected(evidence.lateness, evidence.limits)
-
-
-def _steps(evidence: Evidence) -> Answer:
-    lateness = evidence.lateness_in_steps
-    if lateness is None:
-        return Declined("no recorder names steps")
+def _suspicion(evidence: Evidence, lateness: Lateness) -> Answer:
     return suspected(lateness, evidence.limits)
 
 
@@ -240,10 +232,9 @@ class Way:
 WAYS = (
     Way("replay", _replay),
     Way("change", _change),
-    Way("waits", _waits, replayed=True),
+    Way("waits", partial(_in_views, _waits), replayed=True),
     Way("delays", _delays),
-    Way("suspicion", _suspicion, replayed=True),
-    Way("steps", _steps, replayed=True),
+    Way("suspicion", partial(_in_views, _suspicion), replayed=True),
     Way("turns", _turns),
 )
 
