@@ -59,8 +59,8 @@ def _tasks() -> str:
     good part of what it lost: what their tasks took too long, less what slack absorbed."""
     return f"""
         iterations AS (
-            SELECT job, iteration, duration_ns AS iteration_ns, baseline_ns AS baseline_iteration_ns,
-                greatest(excess_ns, 0) AS longer_ns
+            SELECT job, iteration, duration_ns AS iteration_ns,
+                baseline_ns AS baseline_iteration_ns, greatest(excess_ns, 0) AS longer_ns
             FROM training_iterations WHERE NOT warm_up AND whole),
         -- A rank that is held by what it has sent is so by the transfer to who receives that.
         held AS (
