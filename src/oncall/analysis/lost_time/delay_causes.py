@@ -185,29 +185,31 @@ def _slowest() -> str:
     most slowly, on a tree within its layer (CCL-D Fig. 7)."""
     return """
         tied AS (FROM witnessed WHERE cause = 'transfer' AND tied > 1),
-        common AS (  -- communicators that all of them are in
-            SELECT t.job, t.entry, m.comm FROM tied t JOIN members m USING (job, rank)
+        common AS (  -- the slow communicator, else all that all of them are in
+            SELECT t.job, t.entry, m.comm FROM tied t JOIN members m
+                ON m.job = t.job AND m.rank = t.rank AND m.comm = coalesce(t.comm, m.comm)
             GROUP BY ALL HAVING count(DISTINCT t.rank) = any_value(t.tied)),
-        rates AS (
-            SELECT t.job, t.entry, t.rank, any_value(l.layer) AS layer,
-                median(least(o.send_rate, o.recv_rate)) AS rate
+        rated AS (
+            SELECT t.job, t.entry, t.rank, least(o.send_rate, o.recv_rate) AS rate,
+                rate * (count(rate) OVER peers - 1) / nullif(sum(rate) OVER peers - rate, 0)
+                    AS ratio
             FROM tied t JOIN common c USING (job, entry)
             JOIN operations o ON o.job = t.job AND o.comm = c.comm AND o.rank = t.rank
                 AND o.entered_ns >= t.at_ns
             LEFT JOIN layers l ON l.job = o.job AND l.comm = o.comm AND l.rank = o.rank
-            WHERE o.kind = 'coll' AND o.done GROUP BY ALL),
-        ratios AS (
-            SELECT *, rate * (count(rate) OVER peers - 1) / nullif(sum(rate) OVER peers - rate, 0)
-                AS ratio
-            FROM rates WINDOW peers AS (PARTITION BY job, entry, layer)),
+            WHERE o.kind = 'coll' AND o.done
+            WINDOW peers AS (PARTITION BY t.job, t.entry, o.comm, o.seq, l.layer)),
         slowest AS (
-            SELECT job, entry, rank FROM ratios
+            SELECT job, entry, rank FROM (
+                SELECT job, entry, rank, median(ratio) AS ratio FROM rated GROUP BY ALL)
             QUALIFY ratio < $rate_below AND ratio = min(ratio) OVER (PARTITION BY job, entry)),
         causes AS (
             SELECT w.* REPLACE (if(s.rank IS NULL, tied, 1) AS tied,
                 if(s.rank IS NULL, comm, NULL) AS comm)
             FROM witnessed w LEFT JOIN slowest s USING (job, entry)
-            WHERE s.rank IS NULL OR s.rank = w.rank)
+            WHERE CASE WHEN s.rank IS NULL
+                -- A slow link slows every communicator of its rank.
+                THEN comm IS NULL OR job NOT IN (SELECT job FROM slowest) ELSE s.rank = w.rank END)
     """
 
 
