@@ -22,7 +22,7 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[1]
 # What `oncall node`, `collect`, `hooks`, `watch` and `diagnose` import; textual serves the console.
 LIBRARIES_OF_A_NODE = (
-    *("duckdb", "numpy", "nvidia-ml-py", "ruamel.yaml", "typer"),
+    *("duckdb", "msgspec", "numpy", "nvidia-ml-py", "ruamel.yaml", "typer"),
     *("asyncssh", "ClusterShell"),  # of a gateway and of a watch, which ask other nodes
     "prometheus-client",  # of a watch
 )

@@ -282,7 +282,7 @@ def test_events_that_are_damaged_within_one_another_are_passed_once(tmp_path: Pa
     path = tmp_path / "trace.json"
     path.write_text('{"traceEvents": [' + inner + ', {"ph": "X", "ts": 1}]}')
     trace = stream.TraceStream(path)
-    assert list(trace) == [{"ph": "X", "ts": 1}]
+    assert [event.ts for event in trace] == [1]
     assert len(trace._skipped) == 1
 
 

@@ -303,3 +303,37 @@ def test_a_delayed_task_is_found_in_traces_of_its_pipeline(tmp_path: Path) -> No
     assert {(blamed.where["rank"], blamed.where["stage"]) for blamed in findings[0].blame} == {
         (2, 2)
     }
+
+
+SAID = st.one_of(st.none(), st.integers(-5, 1 << 60), st.text(max_size=9), st.lists(st.integers()))
+EVENTS = st.fixed_dictionaries(
+    {"ph": st.sampled_from("XMi"), "name": st.text(max_size=40)},
+    optional={
+        "cat": st.sampled_from(["cpu_op", "kernel", "python_function"]),
+        "ts": st.integers(0, 1 << 60),
+        "tid": st.one_of(st.integers(0, 9), st.just("stream 7")),
+        "args": st.one_of(
+            st.dictionaries(st.sampled_from(["External id", "stream", "Seq", "other"]), SAID),
+            st.integers(),  # no profiler writes that
+        ),
+    },
+)
+
+
+@given(st.lists(EVENTS, max_size=30), st.sampled_from(["", '{"ph": "X", "name": "C:\\x"}, ']))
+def test_events_are_the_same_together_and_one_by_one(
+    events: list[dict[str, Any]], damaged: str
+) -> None:
+    class OneByOne(stream.TraceStream):
+        def _together(self) -> tuple[()]:
+            return ()
+
+    text = f'{{"traceEvents": [{damaged}{",".join(map(json.dumps, events))}], "traceName": "x"}}'
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        path.write_text(text)
+        both = [kind(path) for kind in (stream.TraceStream, OneByOne)]
+        together, one_by_one = (list(map(repr, one)) for one in both)
+    assert together == one_by_one
+    assert len({(one.events, one.strange, one.problem) for one in both}) == 1
+    assert damaged or both[0].events == len(events)

@@ -32,6 +32,16 @@ def test_a_log_is_counted_as_it_lies_there(tmp_path: Path, packed: bool) -> None
     assert so_far.bytes >= so_far.total_bytes
 
 
+def test_what_a_log_reports_first_is_said_while_the_rest_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    failures = [f"[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory." for rank in (3, 4)]
+    log.write_text("\n".join(["step 1 loss 2.3", *failures, "step 2 loss 2.2"]))
+    so_far = read(log)
+    assert "CUDA out of memory" in so_far.found
+    said = ReadSoFar(9 << 20, 3 << 20, so_far.found, began_s=100.0).phrase(110.0)
+    assert said.startswith("3 MiB of 9 MiB, 307 KiB/s, 20 s left; found: torch.OutOfMemoryError")
+
+
 def test_so_are_dumps_that_several_processes_read(tmp_path: Path) -> None:
     dump = FIXTURES / "flight_recorder" / "not_entered"
     for rank in range(512):

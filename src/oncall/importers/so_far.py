@@ -1,4 +1,5 @@
-"""How far the reading of recordings is: counted by the thread that reads, seen by any other."""
+"""How far the reading of recordings is, and what it met: counted by the thread that reads, seen by
+any other."""
 
 from __future__ import annotations
 
@@ -17,23 +18,30 @@ _LEAST_S = 1.0  # before a rate says anything
 @dataclass
 class ReadSoFar:
     """`total_bytes` of the files, as they lie there, 0 until they are known; `bytes` of them read,
-    once more where a file is read twice. One thread counts."""
+    once more where a file is read twice. `found`: the first line that reports a failure. One thread
+    counts."""
 
     total_bytes: int = 0
     bytes: int = 0
+    found: str = ""
     began_s: float = field(default_factory=time.monotonic)
 
     def phrase(self, now_s: float | None = None) -> str:
-        """`85 MiB of 200 MiB, 4.1 MiB/s, 28 s left`; empty until there is something to say."""
+        """`85 MiB of 200 MiB, 4.1 MiB/s, 28 s left; found: LINE`; empty until there is something to
+        say."""
         total, read = self.total_bytes, min(self.bytes, self.total_bytes)
         spent_s = (time.monotonic() if now_s is None else now_s) - self.began_s
         if not total or spent_s < _LEAST_S:
             return ""
         if read == total:
-            return f"{format_bytes(total)} read, joining it"
+            return f"{format_bytes(total)} read, joining it{self._first()}"
         rate = read / spent_s
         left = f", {format_duration(round((total - read) / rate) * NS_PER_S)} left" if rate else ""
-        return f"{format_bytes(read)} of {format_bytes(total)}, {format_bytes(rate)}/s{left}"
+        progress = f"{format_bytes(read)} of {format_bytes(total)}, {format_bytes(rate)}/s{left}"
+        return progress + self._first()
+
+    def _first(self) -> str:
+        return f"; found: {self.found}" if self.found else ""
 
 
 _now: ContextVar[ReadSoFar | None] = ContextVar("so_far", default=None)
@@ -52,8 +60,14 @@ def counted(so_far: ReadSoFar | None) -> Iterator[None]:
 def will_read(paths: Sequence[Path]) -> None:
     """These files are what is to be read: the count begins."""
     if (so_far := _now.get()) is not None:
-        so_far.bytes, so_far.total_bytes = 0, sum(map(_size, paths))
+        so_far.bytes, so_far.total_bytes, so_far.found = 0, sum(map(_size, paths)), ""
         so_far.began_s = time.monotonic()
+
+
+def has_found(text: str | None) -> None:
+    """A line reports a failure. On the way to a terminal, it loses what may steer one."""
+    if (so_far := _now.get()) is not None and text and not so_far.found:
+        so_far.found = "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def has_read(count: int) -> None:

@@ -40,7 +40,7 @@ def identify(paths: Sequence[Path]) -> Identity:
     for path in sorted(paths)[:_MOST_SAMPLES]:
         stream = TraceStream(path)
         with suppress(Unreadable, AttributeError, TypeError, ValueError, ArithmeticError):
-            first = next((event["ts"] for event in stream if "ts" in event), None)
+            first = next((event.ts for event in stream if event.ts.is_finite()), None)
             if first is not None:
                 at_ns = time_base_ns(stream.header) + nanoseconds(first)
                 marks.add((rank_of(stream.header, path), at_ns))

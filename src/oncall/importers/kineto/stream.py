@@ -1,14 +1,15 @@
 """The events of a Chrome trace, one by one, however large it is.
 
-Only a window of the text is in memory. Damage has a place: where text is torn reading ends; where
-one event is no valid JSON (Kineto does not escape every name) it is skipped.
+Only a window of the text is in memory. Well-formed events are decoded together; where a window is
+not, one by one. Damage has a place: where text is torn reading ends; where one event is no valid
+JSON (Kineto does not escape every name) it is skipped.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from oncall.core.errors import Unreadable
 from oncall.importers.bounds import DEFAULT, size
 from oncall.importers.documents import JsonValues, check_json
 from oncall.importers.files import Stream
+from oncall.importers.kineto.events import Event, event_of, events_in
 
 _CHUNK_BYTES = 1 << 20
 # An error this near the end of the window may only mean that the rest is not read yet.
 _LONGEST_STRING = 1 << 16
 _GAP = re.compile(r"[\s,]*")
 _NEXT_EVENT = re.compile(r'\{\s*"(?:ph|cat)"\s*:')
+_BETWEEN = re.compile(r'\},\s*+(?=\{\s*+"(?:ph|cat|name)"\s*+:)')
+_LAST_EVENTS = 1 << 14  # characters at the window's end, in which one event hardly ever fills all
 _HELD = 64  # characters that may begin an event whose rest is not read yet
 
 
@@ -37,9 +41,8 @@ class TraceStream:
     """Iterates over the events of one trace.
 
     Afterwards `header` and `trailer` hold what stands before and behind the events, and `problem`
-    what could not be read: where, and after how many events. Numbers with a fraction come as text,
-    as a float cannot hold microseconds since 1970 to the nanosecond. Raises Unreadable if the file
-    cannot be opened.
+    what could not be read: where, and after how many events. `strange` events are no profiler's.
+    Raises Unreadable if the file cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,17 +50,19 @@ class TraceStream:
         self.trailer: dict[str, Any] = {}
         self.problem: str | None = None
         self.events = 0
+        self.strange = 0
         self._path = path
         self._values = JsonValues(fractions_as_text=True)
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._text = ""
         self._at = 0
         self._before = 0  # characters dropped before the window
+        self._alone_until = 0  # the character up to which events are decoded one by one
         self._ended = False
         self._stopped: str | None = None
         self._skipped: list[int] = []
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Event]:
         with Stream(self._path) as self._file:
             try:
                 yield from self._document()
@@ -75,7 +80,7 @@ class TraceStream:
 
     # ---------------------------------------------------------------- grammar
 
-    def _document(self) -> Iterator[dict[str, Any]]:
+    def _document(self) -> Iterator[Event]:
         self._expect("{")
         beside = self.header
         while self._next() != "}":
@@ -88,13 +93,34 @@ class TraceStream:
             else:
                 beside[str(name)] = self._value()
 
-    def _array(self) -> Iterator[dict[str, Any]]:
+    def _array(self) -> Iterator[Event]:
         while self._next() != "]":
-            event = self._event()
-            if isinstance(event, dict):
+            events = self._together()
+            if not events and isinstance(value := self._event(), dict):
+                events = [value]
+            for event in events:
                 self.events += 1
-                yield event
+                try:
+                    yield event if isinstance(event, Event) else event_of(event)
+                except ValueError:
+                    self.strange += 1
         self._at += 1
+
+    def _together(self) -> Sequence[Event | dict[str, Any]]:
+        """The events in the window but for the last, if all are well-formed."""
+        if self._before + self._at < self._alone_until:
+            return ()
+        tail = max(self._at, len(self._text) - _LAST_EVENTS)
+        ends = [found.start() + 1 for found in _BETWEEN.finditer(self._text, tail)]
+        if not ends:
+            self._alone_until = self._before + len(self._text)
+            return ()
+        events = events_in(f"[{self._text[self._at : ends[-1]]}]")
+        if events is None:
+            self._alone_until = self._before + ends[-1]
+            return ()
+        self._at = ends[-1]
+        return events
 
     def _event(self) -> Any:
         """The next event; None for one that had to be skipped."""

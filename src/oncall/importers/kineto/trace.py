@@ -1,7 +1,6 @@
 """One profiler trace: what a rank called, when the device ran it, and what the program named.
 
-Argument names are those of PyTorch's `ParamCommsDebugInfo` (torch/csrc/profiler/util.h); kernels
-carry the `External id` of the call that launched them (libkineto, output_json.cpp).
+Kernels carry the `External id` of the call that launched them (libkineto, output_json.cpp).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 from oncall.core.errors import Unreadable
 from oncall.importers.flight_recorder.groups import MOST_MEMBERS, MOST_RANKS
 from oncall.importers.flight_recorder.names import operation
+from oncall.importers.kineto.events import Event, Said
 from oncall.importers.kineto.stream import TraceStream
 from oncall.importers.kineto.work import Named, Spans, Work, called, work_of
 
@@ -144,7 +144,7 @@ def read_trace(path: Path) -> Trace:
     stream = TraceStream(path)
     try:
         for event in stream:
-            take = _TAKE.get(event.get("cat", ""))
+            take = _TAKE.get(event.cat)
             if take is not None:
                 try:
                     take(event, trace)
@@ -154,6 +154,7 @@ def read_trace(path: Path) -> Trace:
         trace.problem = str(error)
         return trace
     trace.problem = stream.problem
+    trace.undescribed += stream.strange
     # torch.profiler tells of the job first, and synchronises the device before it stops; a trace
     # taken on demand from outside ends at any moment, and what it tells was gathered on the way.
     trace.synchronised = "distributedInfo" in stream.header
@@ -165,63 +166,63 @@ def read_trace(path: Path) -> Trace:
 # --------------------------------------------------------------------- events
 
 
-def _take_call(event: Mapping[str, Any], trace: Trace) -> None:
-    said = event.get("args", {})
-    if event["name"] != "record_param_comms":
-        name = event["name"] + called(said, "Input Dims")
+def _take_call(event: Event, trace: Trace) -> None:
+    said = event.args
+    if event.name != "record_param_comms":
+        name = event.name + called(said.input_dims)
         trace.spans.add("operator", name, _thread(event), *_span(event))
         return
-    name = said.get("Collective name")
+    name = said.collective
     if name is None:
         trace.undescribed += 1
         return
     if name in _NO_COMMUNICATION:
         return
     op = operation(name)
-    at_ns = nanoseconds(event["ts"])
-    size = _number(said.get("Group size"), MOST_RANKS) or 0
+    at_ns = nanoseconds(event.ts)
+    size = _number(said.group_size, MOST_RANKS) or 0
     members = _members(said, size, trace.memberships)
-    peer = said.get("Dst Rank" if op == "Send" else "Src Rank")
+    peer = said.destination if op == "Send" else said.source
     trace.calls.append(
         Call(
-            external_id=int(said.get("External id", 0)),
+            external_id=int(said.external_id or 0),
             thread=_thread(event),
             at_ns=at_ns,
-            until_ns=at_ns + nanoseconds(event.get("dur", 0)),
+            until_ns=at_ns + nanoseconds(event.dur),
             op=op,
-            group=str(said.get("Process Group Name", "")),
-            description=str(said.get("Process Group Description", "")),
+            group=str(said.group or ""),
+            description=str(said.description or ""),
             group_size=size,
             members=members,
-            seq=_number(said.get("Seq")),
+            seq=_number(said.seq),
             peer=_number(peer, MOST_RANKS) if op in ("Send", "Recv") else None,
-            dtype=said.get("dtype"),
-            elements=_number(said.get("In msg nelems")),
+            dtype=said.dtype,
+            elements=_number(said.elements),
         )
     )
     # Of a rooted call, `Rank` is the root; of a send or receive, the other side.
-    if op in _BY_ALL and members and (place := _number(said.get("Rank"))) is not None:
+    if op in _BY_ALL and members and (place := _number(said.rank)) is not None:
         trace.called_as = members[place]
 
 
-def _take_kernel(event: Mapping[str, Any], trace: Trace) -> None:
-    name, said = event["name"], event.get("args", {})
+def _take_kernel(event: Event, trace: Trace) -> None:
+    name, said = event.name, event.args
     started_ns, ended_ns = _span(event)
     own = "nccl" not in name
-    shape = called(said, "grid", "block", "bytes") if own else ""
-    stream = _number(said.get("stream")) or 0
+    shape = called(said.grid, said.block, said.bytes) if own else ""
+    stream = _number(said.stream) or 0
     trace.spans.add("kernel" if own else "collective", name + shape, stream, started_ns, ended_ns)
     if own:
         trace.deep_ep += "deep_ep" in name
         return
-    trace.gpu = _number(said.get("device"), MOST_RANKS) if trace.gpu is None else trace.gpu
+    trace.gpu = _number(said.device, MOST_RANKS) if trace.gpu is None else trace.gpu
     trace.kernels.append(
         Kernel(
-            external_id=_number(said.get("External id")),
-            correlation=_number(said.get("correlation")),
+            external_id=_number(said.external_id),
+            correlation=_number(said.correlation),
             started_ns=started_ns,
             ended_ns=ended_ns,
-            stream=_number(said.get("stream")),
+            stream=_number(said.stream),
             op=_op(_KERNEL.search(name)),
         )
     )
@@ -232,37 +233,37 @@ def _op(found: re.Match[str] | None) -> str | None:
     return sys.intern(operation(found[1])) if found else None
 
 
-def _take_launch(event: Mapping[str, Any], trace: Trace) -> None:
-    launches = "Launch" in event["name"]
+def _take_launch(event: Event, trace: Trace) -> None:
+    launches = "Launch" in event.name
     if launches:
-        correlation = int(event["args"]["correlation"])
-        launch = (correlation, _thread(event), nanoseconds(event["ts"]))
+        correlation = int(event.args.correlation)
+        launch = (correlation, _thread(event), nanoseconds(event.ts))
         trace.launches.extend(array("q", launch))
     kind = "launch" if launches else "runtime"
-    trace.spans.add(kind, event["name"], _thread(event), *_span(event))
+    trace.spans.add(kind, event.name, _thread(event), *_span(event))
 
 
-def _take_annotation(event: Mapping[str, Any], trace: Trace) -> None:
+def _take_annotation(event: Event, trace: Trace) -> None:
     at_ns, until_ns = _span(event)
-    external_id = _number(event.get("args", {}).get("External id"))
-    if found := _GLOO.match(event["name"]):
+    external_id = _number(event.args.external_id)
+    if found := _GLOO.match(event.name):
         if found[1] not in ("send", "recv"):  # which last until the host asks for their ends
-            trace.spans.add("collective", event["name"], 0, at_ns, until_ns)
+            trace.spans.add("collective", event.name, 0, at_ns, until_ns)
         trace.gloo.append(Kernel(None, None, at_ns, until_ns, None, _op(found)))
-    trace.annotations.append(Annotation(event["name"], external_id, at_ns, until_ns))
+    trace.annotations.append(Annotation(event.name, external_id, at_ns, until_ns))
 
 
-def _take_device_span(event: Mapping[str, Any], trace: Trace) -> None:
+def _take_device_span(event: Event, trace: Trace) -> None:
     """A range on one stream; Kineto draws it 1 ns wider on each side."""
-    external_id = _number(event.get("args", {}).get("External id"))
+    external_id = _number(event.args.external_id)
     if external_id is not None:
-        start_ns = nanoseconds(event["ts"]) + 1
-        end_ns = start_ns + nanoseconds(event["dur"]) - 2
+        start_ns = nanoseconds(event.ts) + 1
+        end_ns = start_ns + nanoseconds(event.dur) - 2
         first, last = trace.device_spans.get(external_id, (start_ns, end_ns))
         trace.device_spans[external_id] = min(first, start_ns), max(last, end_ns)
 
 
-_TAKE: dict[str, Callable[[Mapping[str, Any], Trace], None]] = {
+_TAKE: dict[str, Callable[[Event, Trace], None]] = {
     "cpu_op": _take_call,
     "kernel": _take_kernel,
     "gpu_memcpy": _take_kernel,
@@ -274,20 +275,19 @@ _TAKE: dict[str, Callable[[Mapping[str, Any], Trace], None]] = {
 }
 
 
-def nanoseconds(microseconds: Any) -> int:
-    """Exact: of a whole number, or of the text of one with a fraction. Raises ValueError."""
-    whole = isinstance(microseconds, int)
-    exact = microseconds * 1000 if whole else round(Decimal(microseconds) * 1000)
-    return _checked(exact, _MOST_NS)
+def nanoseconds(microseconds: Decimal) -> int:
+    """Exact. Raises ValueError."""
+    exact = round(microseconds * 1000)
+    return exact if -_MOST_NS < exact < _MOST_NS else _checked(exact, _MOST_NS)
 
 
-def _span(event: Mapping[str, Any]) -> tuple[int, int]:
-    at_ns = nanoseconds(event["ts"])
-    return at_ns, at_ns + nanoseconds(event["dur"])
+def _span(event: Event) -> tuple[int, int]:
+    at_ns = nanoseconds(event.ts)
+    return at_ns, at_ns + nanoseconds(event.dur)
 
 
-def _thread(event: Mapping[str, Any]) -> int:
-    return int(event.get("tid", 0))
+def _thread(event: Event) -> int:
+    return int(event.tid)
 
 
 def _number(value: Any, most: int = _MOST_ELEMENTS) -> int | None:
@@ -300,16 +300,13 @@ def _checked(number: int, most: int) -> int:
     return number
 
 
-def _members(
-    said: Mapping[str, Any], size: int, known: dict[Any, tuple[int, ...]]
-) -> tuple[int, ...]:
+def _members(said: Said, size: int, known: dict[Any, tuple[int, ...]]) -> tuple[int, ...]:
     """Global ranks in group order. Long lists are cut (`...`); even ones have start and stride.
 
     All calls of a group share one tuple, kept in `known`: a few bytes can stand for a million
     ranks, so no more than MOST_MEMBERS are named in one trace.
     """
-    listed = said.get("Process Group Ranks", "")
-    key = listed, size, said.get("Global rank start"), said.get("Global rank stride")
+    key = said.members or "", size, said.first_member, said.stride
     found = known.get(key)
     if found is None:
         found = _named_members(*key)

@@ -23,6 +23,7 @@ Edges: TypeAlias = tuple[int, int]
 Row: TypeAlias = tuple[str, str | None, int | None, int]
 
 KINDS = ("kernel", "operator", "launch", "runtime", "loader", "garbage", "collective")
+_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
 _MOST_NAMES = 64  # of kernels or operators a step: all others take hardly any time
 _LONGEST_NAME = 400  # characters: templates of C++
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})")
@@ -42,12 +43,12 @@ class Spans:
 
     def add(self, kind: str, name: str, line: int, begin_ns: int, end_ns: int) -> None:
         number = self.names.setdefault(name[:_LONGEST_NAME], len(self.names))
-        self.values.extend((KINDS.index(kind), number, line, begin_ns, end_ns))
+        self.values.extend((_NUMBER[kind], number, line, begin_ns, end_ns))
 
     def of(self, *kinds: str) -> Array:
         """Those of some kinds (n, 5), in order of line and begin; who holds another comes first."""
         every = np.frombuffer(self.values, dtype=np.int64).reshape(-1, 5)
-        chosen = every[np.isin(every[:, 0], [KINDS.index(kind) for kind in kinds])]
+        chosen = every[np.isin(every[:, 0], [_NUMBER[kind] for kind in kinds])]
         return chosen[np.lexsort((-chosen[:, 4], chosen[:, 3], chosen[:, 2]))]
 
 
@@ -70,9 +71,9 @@ class Work(NamedTuple):
     spent_ns: int
 
 
-def called(said: Any, *shape: str) -> str:
+def called(*shape: Any) -> str:
     """What the sizes of an operator's inputs, or of a kernel's grid, add to its name."""
-    sizes = [str(said[key]).replace(" ", "") for key in shape if said.get(key)]
+    sizes = [str(size).replace(" ", "") for size in shape if size]
     return " " + " ".join(sizes)[:160] if sizes else ""
 
 

@@ -39,6 +39,7 @@ from oncall.importers.logs.recognisers.order import NEEDLES, RECOGNISERS
 from oncall.importers.one_job import files_of_others
 from oncall.importers.packed import ZSTD
 from oncall.importers.recordings import append_recording
+from oncall.importers.so_far import has_found
 
 # Whether a file is a log that a job may have written.
 #
@@ -111,9 +112,9 @@ _MOST_OF_A_KIND = 5_000  # rows of one kind and code in one file: repeats say no
 _MOST_STEPS = 500_000
 _MOST_ROWS = 200_000  # of one file, steps aside
 _MOST_TEXT = 600  # characters kept of a line
-# Events that are causes, and how far from them a stamped line is looked for: most tracebacks have
-# fewer lines.
-_DATED_BY_NEIGHBOURS = {"error", "cuda", "memory", "crash"}
+# Events that are causes; how far from them a stamped line is looked for: most tracebacks have fewer
+# lines.
+_CAUSES = {"error", "cuda", "memory", "crash"}
 _NEIGHBOURS = 60
 _MOST_DATED = 200  # of a file
 _SLURM_JOB = re.compile(r"^slurm-(\d+)")
@@ -246,7 +247,7 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
     if not is_step:
         row.setdefault("node", line.node)
         row["sort_ns"] = sort_ns
-        if row["at_ns"] is None and kind in _DATED_BY_NEIGHBOURS and file.dated < _MOST_DATED:
+        if row["at_ns"] is None and kind in _CAUSES and file.dated < _MOST_DATED:
             file.dated += 1
             after_ns, row["before_ns"] = line.around()
             row["sort_ns"] = after_ns or sort_ns
@@ -256,6 +257,8 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
         for name in ("rank", "local_rank", "comm_rank", "pid"):
             row[name] = _kept(row.get(name), "INTEGER")
         row["text"] = str(row.get("text") or "")[:_MOST_TEXT].strip() or None
+        if kind in _CAUSES:
+            has_found(row["text"])
     file.rows[found.table].append(row)
 
 
