@@ -54,9 +54,12 @@ class Evidence:
         return None if self._too_few else self._exact
 
     @property
-    def few(self) -> Books | None:
-        """The same of too few iterations to accuse anyone by: they show what lateness costs."""
-        return self._exact if self._too_few and self._in_step else None
+    def costs(self) -> Books | None:
+        """The same, where they show what lateness costs: of all iterations with durations, or of so
+        few that nobody is accused without a replay."""
+        books = self._exact
+        shown = books is not None and (self._too_few or (books.timed and not books.older))
+        return books if shown and self._in_step else None
 
     @property
     def inexact(self) -> Books | None:
@@ -210,21 +213,20 @@ def _turns(evidence: Evidence) -> Answer:
 
 @dataclass(frozen=True)
 class Way:
-    """One way: whom it finds. `replayed`: where replays have all that happened it adds nothing."""
+    """One way: whom it finds."""
 
     name: str
     find: Callable[[Evidence], Answer]
-    replayed: bool = False
 
     def ask(self, evidence: Evidence) -> Answer:
         """Whom it finds, but for ranks off the critical path: waits for them cost nothing."""
-        if self.replayed and evidence.replayed:
-            return Declined("replays show that nobody else costs anything")
-        answer, few = self.find(evidence), evidence.few
-        if isinstance(answer, Entry) and answer.shown_by in ("waits", "delays") and few is not None:
+        answer, costs = self.find(evidence), evidence.costs
+        if costs is None or not isinstance(answer, Entry):
+            return answer
+        if answer.shown_by in ("waits", "delays"):
             ranks, limits = np.array(answer.ranks), evidence.limits
             gains = partial(gains_of_own, sets=[ranks], removed=(), limits=limits)
-            if few.shares(gains).max() < limits.least_gain:
+            if costs.shares(gains).max() < limits.least_gain:
                 return Declined("whom others wait for is off the critical path")
         return answer
 
@@ -232,9 +234,9 @@ class Way:
 WAYS = (
     Way("replay", _replay),
     Way("change", _change),
-    Way("waits", partial(_in_views, _waits), replayed=True),
+    Way("waits", partial(_in_views, _waits)),
     Way("delays", _delays),
-    Way("suspicion", partial(_in_views, _suspicion), replayed=True),
+    Way("suspicion", partial(_in_views, _suspicion)),
     Way("turns", _turns),
 )
 

@@ -48,7 +48,7 @@ _UNKNOWN = Decimal("nan")
 
 class Event(msgspec.Struct, gc=False):
     """One event: its category and name, its begin and length in microseconds, exact (a float cannot
-    hold microseconds since 1970 to the nanosecond), NaN where it tells none, and its thread."""
+    hold microseconds since 1970 to the nanosecond), NaN where it has none, and its thread."""
 
     cat: str = ""
     name: str = ""
