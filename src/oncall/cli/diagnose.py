@@ -140,7 +140,7 @@ def diagnose(
         ),
     ] = False,
 ) -> None:
-    """Find what hangs or slows a job, and say what to do next.
+    """Find what hangs or slows a job, and what to do next.
 
     Queries the nodes of a running job, or reads recordings or a saved incident. Press Ctrl-C while
     nodes are queried to go on with what has arrived.
