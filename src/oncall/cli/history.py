@@ -54,7 +54,8 @@ def history(
 ) -> None:
     """Show what was blamed, how often, and what fixed it.
 
-    Of nodes, GPUs, NICs and links. Counts root causes that are faults. Looks at one fault less than an hour apart count once.
+    Of nodes, GPUs, NICs and links. Counts root causes that are faults. Looks at one fault less
+    than an hour apart count once.
     With COMPONENT: its story, and its error counters by month.
     """
     from oncall.archive.engine import engine_at

@@ -58,9 +58,9 @@ def mcp(
 ) -> None:
     """Answer agents over the Model Context Protocol.
 
-    Its tools list jobs, diagnose, say who waits for whom, and show the rows behind a step, rules and
-    stacks. Only reads: no tool writes, probes, takes stacks or runs a command. Queries nodes only if
-    started with --hosts, --inventory or --slurm-job. Text of the evidence is bounded and marked as
+    Its tools list jobs, diagnose, say who waits for whom, and show the rows behind a step, rules
+    and stacks. None writes, probes, takes stacks or runs a command. Queries nodes only if started
+    with --hosts, --inventory or --slurm-job. Text of the evidence is bounded and marked as
     untrusted.
 
     \b
