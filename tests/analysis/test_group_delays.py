@@ -98,28 +98,3 @@ def test_a_group_with_a_member_of_unknown_place_is_neither_inside_nor_across(
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1], "size": 2})
     incident.append("ranks", {"job": "j", "rank": [0], "node": "n0"})
     assert found(incident, "group_places", "nodes, across") == [(None, None)]
-
-
-def test_a_nic_is_judged_by_what_it_does_while_it_is_used(incident: Incident) -> None:
-    place(incident, {1: [0, 1]}, per_node=1)
-    train(incident, 1, [0, 1], [500.0] * 60)
-    at = [k * S // 4 for k in range(241)]
-    sent = [10 * MB * (k // 4 * 2 + min(k % 4, 2)) for k in range(241)]
-    for node in ("n0", "n1"):
-        columns = {"node": node, "nic": "mlx5_0", "port": 1, "at_ns": at, "tx_bytes": sent}
-        incident.append("nics", columns)
-    rates = [f"round({rate}_bytes_per_s / 1e6)" for rate in ("tx", "peak_tx", "used")]
-    columns = ", ".join(("rank, rail, round(busy, 2)", *rates))
-    assert found(incident, "nic_use", columns, "part = 5") == [
-        (0, 0, 0.5, 20, 40, 40),
-        (1, 0, 0.5, 20, 40, 40),
-    ]
-
-
-def test_a_nic_whose_operations_are_not_recorded_has_no_known_use(incident: Incident) -> None:
-    columns = {"node": "a", "nic": "mlx5_0", "port": 1, "at_ns": [0, S, 2 * S]}
-    incident.append("nics", columns | {"tx_bytes": [0, 5, 10]})
-    incident.require(["nic_use"])
-    assert incident.con.execute(
-        "SELECT DISTINCT rank, busy, used_bytes_per_s FROM nic_use"
-    ).fetchall() == [(None, None, None)]

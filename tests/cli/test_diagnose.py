@@ -224,8 +224,8 @@ def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "no nodes given: use --hosts"),
-        (("--job", "llm"), "no nodes given: use --hosts"),
+        ((), "use --hosts gpu[001-512]"),
+        (("--job", "llm"), "use --hosts gpu[001-512]"),
         (("nowhere",), "nowhere: "),
         (
             ("HANG", "--at", "breakfast"),

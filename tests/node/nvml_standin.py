@@ -119,6 +119,10 @@ class NvmlStandin:
         self._check("Name", handle)
         return handle.name
 
+    def nvmlDeviceGetSerial(self, handle: StandinGpu) -> str:
+        self._check("Serial", handle)
+        return f"16509{handle.bus:08d}"
+
     def nvmlDeviceGetClockInfo(self, handle: StandinGpu, type: int) -> int:  # noqa: A002
         self._check("ClockInfo", handle)
         return {1: handle.sm_clock_mhz}[type]

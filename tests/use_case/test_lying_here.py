@@ -64,5 +64,5 @@ def test_oncall_alone_says_so(here: Path) -> None:
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "no nodes given" in done.stderr
+    assert "For a job on other machines use --hosts" in done.stderr
     assert "oncall diagnose slurm-4711.out  1 file: job logs" in done.stderr

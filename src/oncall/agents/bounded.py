@@ -48,10 +48,15 @@ def enveloped(document: Any, most_text: int = MOST_TEXT) -> Envelope:
 
 
 def as_text(envelope: Envelope) -> str:
-    """The answer for a model that reads text, between marks that differ each time."""
-    mark = f"evidence-{secrets.token_hex(4)}"
-    body = json.dumps(envelope["answer"], indent=1).replace("<", "\\u003c")
+    """The answer for a model that reads text."""
     cut = f"{envelope['left_out']} items were left out.\n" if envelope["left_out"] else ""
+    return quoted(json.dumps(envelope["answer"], indent=1), cut)
+
+
+def quoted(text: str, cut: str = "") -> str:
+    """What others wrote, also in an error, between marks that differ each time."""
+    mark = f"evidence-{secrets.token_hex(4)}"
+    body = text.replace("<", "\\u003c")
     return f"{NOTICE}\n{cut}<{mark}>\n{body}\n</{mark}>"
 
 

@@ -123,6 +123,7 @@ class OpenEvidence:
 
     def _opener(self, evidence: str, job: str | None, symptom: Symptom) -> Callable[[], Session]:
         allowed = self._allowed
+        evidence = evidence or (NODES if allowed.live else ".")
         overrides = with_symptom(allowed.overrides, symptom)
         if evidence != NODES:
             path = self._path(evidence)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from oncall import __version__
 from oncall.agents import answers
-from oncall.agents.bounded import MOST_ANSWER, MOST_TEXT, NOTICE, as_text, enveloped
+from oncall.agents.bounded import MOST_ANSWER, MOST_TEXT, NOTICE, as_text, enveloped, quoted
 from oncall.agents.evidence import NODES, GetFront, GetStacks, OpenEvidence
 from oncall.console.evidence_queries import GetStepRows
 from oncall.core.errors import OncallError
@@ -37,7 +37,8 @@ _Evidence = Annotated[
     str,
     Field(
         description="A recording or folder of recordings, as a path under the roots of the server; "
-        f"`{NODES}`: the nodes of running jobs, if the server may query them."
+        f"`{NODES}`: the nodes of running jobs, if the server may query them, as it does if this "
+        "is left out; else the first root."
     ),
 ]
 _Job = Annotated[str | None, Field(description="Which job, if there are several.")]
@@ -78,7 +79,7 @@ class _Tools:
     def __init__(self, evidence: OpenEvidence) -> None:
         self._evidence = evidence
 
-    def list_jobs(self, evidence: _Evidence = NODES) -> CallToolResult:
+    def list_jobs(self, evidence: _Evidence = "") -> CallToolResult:
         """List the jobs of some evidence: name, nodes, ranks, last evidence."""
         with self._asking() as asked:
             return _answer(answers.jobs_document(asked.jobs(evidence)))
@@ -158,7 +159,7 @@ class _Tools:
             try:
                 yield self._evidence
             except OncallError as error:
-                raise ToolError(clean(str(error))) from None
+                raise ToolError(quoted(clean(str(error)))) from None
 
 
 def _answer(found: Any, most_text: int = MOST_TEXT) -> CallToolResult:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oncall.archive.store import Archive
     from oncall.evidence.incident import Incident
 
-app = group("Keep incidents and hourly roll-ups for years; `oncall history` answers from them.")
+app = group("Keep incidents and hourly roll-ups for years.")
 
 _LARGEST_BYTES = 64 << 20  # of a diagnosis as JSON
 

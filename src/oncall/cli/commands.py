@@ -31,54 +31,42 @@ from oncall.core.printable import LONGEST_LINE, clean_lines, shortened
 # the help says of it.
 _GROUPS = {
     "What is wrong": {
-        "diagnose": ("diagnose:diagnose",
-                     "Find what hangs or slows a job, and say what to do next."),
+        "diagnose": ("diagnose:diagnose", "Find what hangs or slows a job, and what to do next."),
         "open": ("console:open_", "Open a saved incident or recordings in the console."),
-        "compare": ("compare:compare",
-                    "Say what takes longer in one run than in another, where, and by how much."),
-        "explain": ("explain:explain",
-                    "Say what a verdict means, what it reads, what excludes it, and what to do."),
-        "demo": ("demo:demo", "Run a small training job here, inject a fault, and diagnose it."),
+        "compare": ("compare:compare", "Say what takes longer in one run than in another."),
+        "explain": ("explain:explain", "Say what a verdict means, what excludes it, what to do."),
+        "demo": ("demo:demo", "Run a small training job here, break it, and diagnose it."),
     },
     "A running job": {
         "watch": ("watch:watch", "Watch a job, and notify when it hangs or runs slow."),
-        "stacks": ("stacks:stacks",
-                   "Take the Python stacks of all ranks, fold equal ones, and show the odd one "
-                   "out first."),
+        "stacks": (
+            "stacks:stacks",
+            "Take the Python stacks of all ranks; the odd one comes first.",
+        ),
         "probe": ("probe:probe", "Have nodes ping each other and compare their latencies."),
     },
     "Recording": {
         "doctor": ("doctor:doctor", "Check this machine or the nodes, and say what to fix."),
-        "env": ("env:env",
-                "Print what to set so that the next incident of a job leaves evidence."),
+        "env": ("env:env", "Print what to set so that the next incident leaves evidence."),
         "hooks": ("hooks:app", "Set up and inspect the hooks that record a job."),
         "collect": ("collect:collect", "Record the training processes of this node."),
     },
     "In other programs": {
         "draw": ("draw.app:app", "Draw recorded traffic, pipelines and networks."),
-        "export": ("export:app",
-                   "Write an incident for other programs: Perfetto, pandas, polars, DuckDB."),
+        "export": ("export:app", "Write an incident for Perfetto, pandas, polars or DuckDB."),
         "sql": ("sql:sql", "Ask an incident's tables and relations in SQL."),
-        "mcp": ("mcp:mcp",
-                "Answer agents over the Model Context Protocol: list jobs, diagnose, who waits "
-                "for whom, the rows behind a step, rules, stacks."),
+        "mcp": ("mcp:mcp", "Answer agents over the Model Context Protocol."),
     },
     "Over the years": {
-        "archive": ("archive:app",
-                    "Keep incidents and hourly roll-ups for years; `oncall history` answers from "
-                    "them."),
-        "history": ("history:history",
-                    "Show which nodes, GPUs, NICs and links were blamed, how often and when, and "
-                    "what fixed it."),
+        "archive": ("archive:app", "Keep incidents and hourly roll-ups for years."),
+        "history": ("history:history", "Show what was blamed, how often, and what fixed it."),
     },
     "Rules": {
         "rules": ("rules:app", "Check, test, show and write rulebooks."),
-        "schema": ("schema:schema",
-                   "Print the tables and relations that SQL in rules can read, or the JSON "
-                   "Schemas of answers."),
+        "schema": ("schema:schema", "Print the tables and relations that SQL in rules can read."),
         "simulate": ("simulate:simulate", "Simulate a training cluster with faults."),
     },
-}  # fmt: skip
+}
 _COMMANDS = {name: how for group in _GROUPS.values() for name, how in group.items()}
 _SETTINGS: dict[str, Any] = {
     "add_completion": False,

@@ -22,7 +22,7 @@ def compare(
     job: JobOption = None,
     format: FormatOption = TextOrJson.TEXT,  # noqa: A002
 ) -> None:
-    """Say what takes longer in one run than in another, where, and by how much.
+    """Say what takes longer in one run than in another.
 
     Iterations, the work of ranks, and transfers are compared; what differs is beyond the noise of
     both runs. What the runs were started with is compared as far as it is recorded.

@@ -41,7 +41,7 @@ def demo(
         typer.Option(metavar="DIR", help="Keep logs and evidence in this folder."),
     ] = None,
 ) -> None:
-    """Run a small training job here, inject a fault, and diagnose it.
+    """Run a small training job here, break it, and diagnose it.
 
     The processes, hooks, collectors and endpoint are those that a cluster runs; NCCL and the GPUs
     are simulated. Takes less than a minute and cleans up after itself.

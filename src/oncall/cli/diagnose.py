@@ -80,7 +80,10 @@ def diagnose(
     param: ParamOption = None,
     symptom: SymptomOption = Symptom.UNKNOWN,
     training: TrainingOption = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
+    format: Annotated[  # noqa: A002
+        Format,
+        typer.Option(help="Output format; vendor: a ticket for the maker of the GPU or NIC."),
+    ] = Format.TEXT,
     explain: Annotated[
         bool,
         typer.Option(
@@ -137,7 +140,7 @@ def diagnose(
         ),
     ] = False,
 ) -> None:
-    """Find what hangs or slows a job, and say what to do next.
+    """Find what hangs or slows a job, and what to do next.
 
     Queries the nodes of a running job, or reads recordings or a saved incident. Press Ctrl-C while
     nodes are queried to go on with what has arrived.
@@ -223,6 +226,10 @@ def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
         )
         drawings: Mapping[str, Sequence[str]] = {}
         with answered(request, listener) as (incident, diagnosis):
+            if shown.format is Format.VENDOR:
+                from oncall.render.text.vendor import vendor_ticket
+
+                return diagnosis, vendor_ticket(incident, diagnosis)
             if shown.explain:
                 from oncall.render.text.drawings import drawings_of
                 from oncall.render.text.lines import is_plain

@@ -58,7 +58,7 @@ def env(
         bool, typer.Option("--hooks/--no-hooks", help="Also load the hooks of oncall.")
     ] = True,
 ) -> None:
-    """Print what to set so that the next incident of a job leaves evidence.
+    """Print what to set so that the next incident leaves evidence.
 
     \b
     Examples:

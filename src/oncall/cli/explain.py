@@ -18,7 +18,7 @@ def explain(
     rules: RulesOption = None,
     site_rules: SiteRulesOption = True,
 ) -> None:
-    """Say what a verdict means, what it reads, what excludes it, and what to do."""
+    """Say what a verdict means, what excludes it, what to do."""
     from oncall.render.verdict_page import pages
 
     text = "\n".join(pages(name, rulebooks_in_force(rules, site_rules).in_force))

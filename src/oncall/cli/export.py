@@ -28,7 +28,7 @@ from oncall.core.units import format_number
 if TYPE_CHECKING:
     from oncall.evidence.incident import Incident
 
-app = group("Write an incident for other programs: Perfetto, pandas, polars, DuckDB.")
+app = group("Write an incident for Perfetto, pandas, polars or DuckDB.")
 
 _JSON, _PACKED = ".json", ".json.gz"
 

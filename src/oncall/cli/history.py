@@ -52,9 +52,10 @@ def history(
     ] = False,
     format: FormatOption = TextOrJson.TEXT,  # noqa: A002
 ) -> None:
-    """Show which nodes, GPUs, NICs and links were blamed, how often and when, and what fixed it.
+    """Show what was blamed, how often, and what fixed it.
 
-    Counts root causes that are faults. Looks at one fault less than an hour apart count once.
+    Of nodes, GPUs, NICs and links. Counts root causes that are faults. Looks at one fault less
+    than an hour apart count once.
     With COMPONENT: its story, and its error counters by month.
     """
     from oncall.archive.engine import engine_at

@@ -56,11 +56,11 @@ def mcp(
     site_rules: SiteRulesOption = True,
     param: ParamOption = None,
 ) -> None:
-    """Answer agents over the Model Context Protocol: list jobs, diagnose, who waits for whom, the
-    rows behind a step, rules, stacks.
+    """Answer agents over the Model Context Protocol.
 
-    Only reads: no tool writes, probes, takes stacks or runs a command. Queries nodes only if
-    started with --hosts, --inventory or --slurm-job. Text of the evidence is bounded and marked as
+    Its tools list jobs, diagnose, say who waits for whom, and show the rows behind a step, rules
+    and stacks. None writes, probes, takes stacks or runs a command. Queries nodes only if started
+    with --hosts, --inventory or --slurm-job. Text of the evidence is bounded and marked as
     untrusted.
 
     \b

@@ -23,4 +23,6 @@ def offer_what_lies_here() -> None:
         raise no_hosts()
     width = max(len(one.command) for one in found)
     rows = (f"  {one.command:<{width}}  {one.what}" for one in found)
-    raise UsageError("\n".join([f"{no_hosts()}. What is here:", *rows]))
+    elsewhere = str(no_hosts()).removeprefix("no nodes given: ")
+    lines = ["here you can look at:", *rows, f"For a job on other machines {elsewhere}"]
+    raise UsageError("\n".join(lines))

@@ -46,9 +46,7 @@ HostsOption = Annotated[
 ]
 SlurmJobOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="ID", help="Query the nodes of this Slurm job; the same as --hosts slurm:ID."
-    ),
+    typer.Option(metavar="ID", help="The same as --hosts slurm:ID."),
 ]
 
 
@@ -68,23 +66,21 @@ RulesOption = Annotated[
     typer.Option(
         "--rules",
         metavar="DIR",
-        help="Folder of rulebooks that override the shipped and the site's ones; the last one "
-        "wins. Repeatable.",
+        help="Rulebooks that override others, the last most. Repeatable.",
     ),
 ]
 ParamOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="RULE.NAME=VALUE",
-        help="Override a rulebook parameter, such as hang.hang_after=30s. Repeatable.",
+        help="Override a parameter: hang.hang_after=30s. Repeatable.",
     ),
 ]
 SiteRulesOption = Annotated[
     bool,
     typer.Option(
         "--site-rules/--no-site-rules",
-        help="Use the site's rulebooks: `folder` under [rules] of the configuration, else "
-        "$XDG_CONFIG_HOME/oncall/rules.",
+        help="Use the site's rulebooks: `folder` under [rules] of the configuration.",
     ),
 ]
 SymptomOption = Annotated[
@@ -226,6 +222,7 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
     HTML = "html"
     JSON = "json"
+    VENDOR = "vendor"
 
 
 class TextOrJson(StrEnum):
@@ -275,7 +272,7 @@ def written(
             from oncall.render.html import to_html
 
             return to_html(diagnosis, drawings=drawings)
-        case Format.TEXT:
+        case _:  # a ticket for a vendor needs the evidence, too: `oncall diagnose` writes it
             from oncall.render.text.report import to_text
 
             terminal = sys.stdout.isatty()

@@ -34,7 +34,10 @@ def schema(
     ] = None,
     format: Annotated[Format, typer.Option(help="Output format.")] = Format.TEXT,  # noqa: A002
 ) -> None:
-    """Print the tables and relations that SQL in rules can read, or the JSON Schemas of answers."""
+    """Print the tables and relations that SQL in rules can read.
+
+    With CONTRACT: the JSON Schema of what programs read.
+    """
     if contract is not None:
         sys.stdout.write(json.dumps(json_schema(contract), indent=2, ensure_ascii=False) + "\n")
         return

@@ -78,7 +78,7 @@ def stacks(
     ] = None,
     format: FormatOption = TextOrJson.TEXT,  # noqa: A002
 ) -> None:
-    """Take the Python stacks of all ranks, fold equal ones, and show the odd one out first.
+    """Take the Python stacks of all ranks; the odd one comes first.
 
     Runs py-spy on each node, which must be installed there and may need root; without it, shows
     where the kernel has a process blocked. Without nodes to ask, looks at this machine.

@@ -76,6 +76,7 @@ HOST_TABLES: tuple[Table, ...] = (
         ("address", "VARCHAR", "", "IP address of a NIC's network interface"),
         ("interface", "VARCHAR", "", "a NIC's network interface"),
         ("nvlink_domain", "VARCHAR", "", "a GPU's cluster UUID and clique, if it spans hosts"),
+        ("serial", "VARCHAR", "", "a GPU's serial number, where it reports one"),
     ),
     table(
         "host_processes",

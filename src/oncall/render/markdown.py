@@ -177,7 +177,7 @@ def to_line(diagnosis: Diagnosis, finding: Finding | None, until_ns: int | None 
     who = f": {words.who(finding.blame)}" if finding.blame else ""
     sure = words.percent(finding.confidence)
     said = f"{job}{clean(finding.title)}{who}{words.since(finding, until_ns)} ({sure})."
-    if why := _conclusion(finding):
+    if why := words.conclusion(finding):
         said += f" {why}"
     command = words.first_command(finding.next)
     return said + (f" Next: {command}" if command else "")
@@ -208,7 +208,7 @@ def _ticket(diagnosis: Diagnosis, until_ns: int | None) -> Iterator[str]:
 
 def _cause(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
     yield from ("", f"## {escape(finding.title)}: {escape(words.who(finding.blame))}", "")
-    if why := _conclusion(finding):
+    if why := words.conclusion(finding):
         yield f"- {escape(why)}"
     if finding.at_ns is not None:
         yield f"- Since {words.instant(finding.at_ns)}."
@@ -222,12 +222,6 @@ def _cause(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
         parts = (f"`{said}`" if command else escape(said)
                  for command, said in words.next_parts(advice))  # fmt: skip
         yield f"- {' '.join(parts)}"
-
-
-def _conclusion(finding: Finding) -> str:
-    """The last sentence of the story that says something."""
-    said = [clean(step.say) for step in finding.story if step.say]
-    return said[-1] if said else ""
 
 
 def _unseen(diagnosis: Diagnosis) -> Iterator[str]:

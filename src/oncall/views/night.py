@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oncall.core.diagnosis import Diagnosis, Finding, Severity
+from oncall.core.diagnosis import Diagnosis, Severity
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S
 from oncall.views import words
@@ -110,13 +110,12 @@ def _findings(diagnosis: Diagnosis, last_ns: int | None) -> Iterator[NightLine]:
         at_ns = next((one for one in began if one is not None), None)
         if at_ns is None:
             continue
-        why = f" (follows from {root.id} {clean(root.title)})" if root else _conclusion(finding)
-        said = f"{words.GLYPHS[finding.severity]} {words.sentence(finding)}{why}"
+        why = f"(follows from {root.id} {clean(root.title)})" if root else words.conclusion(finding)
+        parts = (words.sentence(finding), why)
+        said = (
+            f"{words.GLYPHS[finding.severity]} {(' ' if root else '. ').join(filter(None, parts))}"
+        )
         yield NightLine(at_ns, said, finding.severity)
-
-
-def _conclusion(finding: Finding) -> str:
-    return f". {clean(finding.story[-1].say)}" if finding.story and finding.story[-1].say else ""
 
 
 _PROBLEMS = (

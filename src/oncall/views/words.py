@@ -286,6 +286,11 @@ def sentence(cause: Finding) -> str:
     return f"{said}{',' if cause.effect else ':'} {who(cause.blame)}"
 
 
+def conclusion(cause: Finding) -> str:
+    """The last sentence of its story that says something; empty if none does."""
+    return next((clean(step.say) for step in reversed(cause.story) if step.say), "")
+
+
 def found_so_far(so_far: SoFar) -> str:
     """How far a diagnosis is, and what it says so far: `✖ Missing call: rank 3 so far; 4 of 20
     rulebooks have run`."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from string import Template
 from typing import Any, Literal
 
 from oncall.core.diagnosis import Diagnosis
-from oncall.core.errors import UsageError
 from oncall.core.printable import clean
 from oncall.core.units import NS_PER_S, format_duration
 from oncall.views import coverage_words, words
@@ -70,17 +68,6 @@ class Announcement:
 FIELDS = tuple(
     Announcement("test", "", "", 0, "", 0, 0, "", "").fields(),
 )
-
-
-def checked_template(text: str) -> Template:
-    """The template. Raises UsageError for a field that no announcement has."""
-    template = Template(text)
-    if not template.is_valid():
-        raise UsageError("has a `$` that names no field; write `$$` for a dollar sign")
-    unknown = [name for name in template.get_identifiers() if name not in FIELDS]
-    if unknown:
-        raise UsageError(f"names the unknown field ${unknown[0]}; known: {', '.join(FIELDS)}")
-    return template
 
 
 def of_trouble(
@@ -169,11 +156,10 @@ def from_json(values: Mapping[str, Any]) -> Announcement:
 
 def _details(diagnosis: Diagnosis) -> list[str]:
     """Why, what to do next, and how much was seen: a line each."""
-    lines = []
+    lines: list[str] = []
     root = words.leading(diagnosis)
     if root is not None:
-        conclusion = next((step.say for step in reversed(root.story) if step.say), "")
-        lines += [clean(conclusion)] if conclusion else []
+        lines += filter(None, [words.conclusion(root)])
         lines += [f"Shown by: {clean(one.why)}" for one in root.reasons if one.name == "stopped"]
         for stack in root.stacks[:_MOST_STEPS]:
             frames = "; ".join(stack.frames[:_MOST_FRAMES])

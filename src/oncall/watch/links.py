@@ -9,6 +9,7 @@ Fields are quoted as parts of a URL.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Template
 from urllib.parse import quote, urlsplit
@@ -54,12 +55,17 @@ NO_LINKS = Links()
 
 def url_template(text: str) -> Template:
     """The address. Raises UsageError for one that is none, or that names an unknown field."""
-    template = Template(text)
     if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:
         raise UsageError(f"must be an http or https URL, not {text!r}")
+    return checked_template(text, _NAMES)
+
+
+def checked_template(text: str, names: Sequence[str]) -> Template:
+    """The template. Raises UsageError for a field that is none of these."""
+    template = Template(text)
     if not template.is_valid():
         raise UsageError("has a `$` that names no field; write `$$` for a dollar sign")
-    unknown = [name for name in template.get_identifiers() if name not in _NAMES]
+    unknown = [name for name in template.get_identifiers() if name not in names]
     if unknown:
-        raise UsageError(f"names the unknown field ${unknown[0]}; known: {', '.join(_NAMES)}")
+        raise UsageError(f"names the unknown field ${unknown[0]}; known: {', '.join(names)}")
     return template

@@ -34,9 +34,9 @@ from oncall.core.configuration import read_tables
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.units import NS_PER_S, parse_duration_ns
 from oncall.views.lost_gpu_time import Price
-from oncall.watch.announcement import BODY, TITLE, checked_template
+from oncall.watch.announcement import BODY, FIELDS, TITLE
 from oncall.watch.course import Patience
-from oncall.watch.links import NO_LINKS, Links, url_template
+from oncall.watch.links import NO_LINKS, Links, checked_template, url_template
 from oncall.watch.targets.alertmanager import Alertmanager
 from oncall.watch.targets.apprise_target import Apprise
 from oncall.watch.targets.cloudevents import CloudEvents
@@ -210,7 +210,7 @@ def _apprise(name: str, values: Mapping[str, Any]) -> Apprise:
 
 def _template(values: Mapping[str, Any], key: str, default: str) -> Template:
     try:
-        return checked_template(_text(values.get(key, default)))
+        return checked_template(_text(values.get(key, default)), FIELDS)
     except UsageError as error:
         raise UsageError(f"`{key}` {error}") from None
 

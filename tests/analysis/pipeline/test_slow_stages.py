@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from tests.sql import found
 
-from oncall.analysis.pipeline.stage_costs import slowest
 from oncall.analysis.pipeline.stage_paths import beside_others
 from oncall.evidence import Incident
 from oncall_lab.pipeline import simulate_pipeline
@@ -104,10 +103,3 @@ def test_the_baseline_of_a_link_is_the_others_where_those_are_far_faster() -> No
 )
 def test_what_is_so_by_design_blames_nobody(played: Play, healthy: dict[str, Any]) -> None:
     assert culprits(played(**healthy)) == []
-
-
-def test_only_pipelines_that_end_last_are_looked_at() -> None:
-    group = np.array([0, 0, 0, 1, 1])
-    normal = np.array([10.0, 10, 10, 10, 10])
-    actual = np.array([20.0, 16, 14, 10, 11])
-    assert slowest(group, actual, normal, 0.5).tolist() == [True, True, False, False, True]

@@ -25,6 +25,7 @@ CUDA Version                              : 12.4
 Attached GPUs                             : 2
 GPU 00000000:18:00.0
     Product Name                          : NVIDIA H100 80GB HBM3
+    Serial Number                         : 1650923001234
     Minor Number                          : 0
     GPU Recovery Action                   : None
     PCI
@@ -101,12 +102,13 @@ def test_nvidia_smi_q(tmp_path: Path, incident: Incident) -> None:
     assert incident.con.execute(
         "SELECT node, code, device, line FROM host_events ORDER BY line"
     ).fetchall() == [
-        ("gpu7", "remap_pending", "0000:18:00.0", 49),
-        ("gpu7", "fabric_not_ready", "0000:9b:00.0", 66),
+        ("gpu7", "remap_pending", "0000:18:00.0", 50),
+        ("gpu7", "fabric_not_ready", "0000:9b:00.0", 67),
     ]
-    assert incident.con.execute("SELECT device, pci_bus FROM devices ORDER BY 1").fetchall() == [
-        ("0", "0000:18:00.0"),
-        ("1", "0000:9b:00.0"),
+    devices = "SELECT device, pci_bus, serial FROM devices ORDER BY 1"
+    assert incident.con.execute(devices).fetchall() == [
+        ("0", "0000:18:00.0", "1650923001234"),
+        ("1", "0000:9b:00.0", None),
     ]
 
 

@@ -127,6 +127,7 @@ def test_places_are_reported_when_found_and_at_every_seal(
         "numa_node": 1,
         "model": "NVIDIA H100 80GB HBM3",
         "firmware": "570.158.01",
+        "serial": "1650900000024",
     }
     assert (second["pci_bus"], second["pcie_port"], second["numa_node"]) == (
         "0000:2a:00.0",

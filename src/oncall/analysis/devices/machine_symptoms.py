@@ -194,7 +194,8 @@ def _unlike() -> str:
         sent AS (SELECT node, priority, sum(tx_bytes) AS sent FROM priority_rates GROUP BY ALL),
         carried AS (
             SELECT job, node, nic, sum(tx_bytes) AS sent
-            FROM nic_use JOIN nodes USING (node) GROUP BY ALL),
+            FROM nic_rates JOIN nodes USING (node)
+            WHERE tx_bytes IS NOT NULL OR rx_bytes IS NOT NULL GROUP BY ALL),
         set_ups AS (
             SELECT job, node, 'priority' AS code, arg_max(priority, sent)::VARCHAR AS text
             FROM sent JOIN nodes USING (node) GROUP BY ALL HAVING count(sent) = count(*)

@@ -7,7 +7,6 @@ RoCE: of smaller ones there are more, and shares are overstated by as much.
 
 from __future__ import annotations
 
-from oncall.analysis.devices.nic_rates import RAILS
 from oncall.evidence import Param, relation
 
 # Shares of packets, with the counter and the direction they are taken of.
@@ -21,7 +20,6 @@ _RATES = {
     "corrected_bits_per_s": "bits corrected on the wire",
     "link_errors_per_s": "symbol and CRC errors",
     "pcie_stalls_per_s": "waits for host memory",
-    "pcie_overflows_per_s": "overflows towards PCIe",
     "pcie_errors_per_s": "errors of its PCIe link",
 }
 _TIMES = {
@@ -37,7 +35,6 @@ _COMPARED = {
     "dropped": "sum(rx_discards)",
     "link_errors": "sum(link_errors)",
     "corrected_bits": "sum(corrected_bits)",
-    "rx_paused": "sum(rx_paused * took_ns) / 1e6",
     "tx_paused": "sum(tx_paused * took_ns) / 1e6",
 }
 _SHARES_SQL = ", ".join(
@@ -96,9 +93,12 @@ def _lasting() -> str:
 
 
 def _places() -> str:
-    """Each NIC's rail, rates, PCIe port, rank and GPU, and how its traffic's peak changed."""
-    return f"""
-        rails AS ({RAILS}),
+    """Each NIC's rail, rates, PCIe port, rank and GPU."""
+    return """
+        rails AS (  -- NIC k of each node hangs on rail k: mlx5_2 before mlx5_10
+            SELECT node, nic, dense_rank() OVER (PARTITION BY node ORDER BY
+                nullif(regexp_extract(nic, '([0-9]+)$', 1), '')::BIGINT, nic) - 1 AS rail
+            FROM (SELECT DISTINCT node, nic FROM nics)),
         widths AS (
             SELECT node, nic, quantile_disc(rate_bytes_per_s, 0.1) FILTER (link_up IS NOT false)
                     AS rate, quantile_disc(pcie_width / nullif(pcie_width_max, 0)
@@ -117,11 +117,7 @@ def _places() -> str:
         beside AS (  -- GPUs with a NIC on their own port
             SELECT node, try_cast(g.device AS INTEGER) AS gpu, g.pcie_port AS gpu_port
             FROM devices g SEMI JOIN ports n ON n.node = g.node AND n.pcie_port = g.pcie_port
-            WHERE g.kind = 'gpu' GROUP BY ALL),
-        peaks AS (
-            SELECT node, nic, median(peak_tx_bytes_per_s) FILTER (part >= $parts - $lasting)
-                / nullif(median(peak_tx_bytes_per_s) FILTER (part < $lasting), 0) AS peak_share
-            FROM nic_use GROUP BY ALL)
+            WHERE g.kind = 'gpu' GROUP BY ALL)
     """
 
 
@@ -142,7 +138,7 @@ def _latencies() -> str:
             FROM beyond QUALIFY row_number() OVER (PARTITION BY node, nic ORDER BY part DESC)
                 <= $lasting),
         latencies AS (
-            SELECT node, nic, median(host_ns) AS host_ns, median(network_ns) AS network_ns,
+            SELECT node, nic, median(host_ns) AS host_ns,
                 median(host_ns) / nullif(any_value(host), 0) AS host_beyond,
                 median(network_ns) / nullif(any_value(network), 0) AS network_beyond
             FROM recent, noise GROUP BY ALL)
@@ -173,15 +169,13 @@ def _latencies() -> str:
         ("last_up_ns", "BIGINT", "ns", "last reading before it went down for good"),
         ("pcie_share", "DOUBLE", "ratio", "least PCIe bandwidth, as share of the maximum"),
         ("link_share", "DOUBLE", "ratio", "lowest rate of an up link, of its rail's best"),
-        ("peak_share", "DOUBLE", "ratio", "highest rate now against that of its first quarter"),
         ("host_ns", "DOUBLE", "ns", "host-internal latency of its pings, beyond that of all"),
-        ("network_ns", "DOUBLE", "ns", "network latency of its pings, beyond that of all"),
-        ("host_beyond", "DOUBLE", "", "the former in times of the median deviation"),
-        ("network_beyond", "DOUBLE", "", "the latter in times of the median deviation"),
+        ("host_beyond", "DOUBLE", "", "the same in times of the median deviation"),
+        ("network_beyond", "DOUBLE", "", "the same of its latency in the network"),
     ],
     source="TFD 3.3, 4.2",
     params={
-        "parts": "nic_use.parts",
+        "parts": Param(12, "of the recording: an ordinary burst fills one, a fault several"),
         "lasting": Param(3, "parts of the recording: a burst is ordinary and a fault lasts"),
         "alike": Param(0.35, "in logarithms: counts that differ by a factor of 1.4 are alike"),
         "packet": Param(
@@ -213,11 +207,11 @@ def nic_symptoms() -> str:
                     $stalls_beyond * median(pcie_stalls_per_s) OVER ()),
                 pcie_waiting > greatest($least_waiting,
                     $stalls_beyond * median(pcie_waiting) OVER ())) AS pcie_stalled,
-            k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, peak_share, host_ns,
-            network_ns, host_beyond, network_beyond
+            k.rate / max(k.rate) OVER (PARTITION BY r.rail) AS link_share, host_ns, host_beyond,
+            network_beyond
         FROM lasting l JOIN compared c USING (node, nic) JOIN rails r USING (node, nic)
         JOIN widths k USING (node, nic)
         LEFT JOIN users u USING (node, nic) LEFT JOIN ports p USING (node, nic)
         LEFT JOIN beside b ON b.node = l.node AND b.gpu = u.gpu
-        LEFT JOIN peaks USING (node, nic) LEFT JOIN latencies USING (node, nic)
+        LEFT JOIN latencies USING (node, nic)
     """

@@ -54,7 +54,6 @@ def _sums() -> str:
     source="TFD 3.3",
     params={
         "parts": "latency_split.parts",
-        "fine_parts": "nic_use.parts",
         "idle": Param("10 MB/s", "a NIC that never sends faster is not used"),
     },
 )  # fmt: skip
@@ -74,17 +73,15 @@ def node_metrics() -> str:
         counted AS (
             SELECT node, nic,
                 least($parts - 1, floor((since_ns + took_ns // 2 - first_ns) / part_ns))::INTEGER
-                    AS part, min(since_ns) AS at_ns, {_sums()}
+                    AS part, min(since_ns) AS at_ns, {_sums()},
+                -- A NIC that is idle half of the time sends half as much: its high rates count.
+                quantile_cont(tx_bytes_per_s, 0.9) AS tx, quantile_cont(rx_bytes_per_s, 0.9) AS rx
             FROM nic_rates, span GROUP BY ALL),
-        peaks AS (
-            SELECT node, nic, part * $parts // $fine_parts AS part, min(at_ns) AS at_ns,
-                median(peak_tx_bytes_per_s) AS tx, median(peak_rx_bytes_per_s) AS rx
-            FROM nic_use GROUP BY ALL),
         rates AS (
             SELECT p.node, p.nic, p.part, p.at_ns,
                 CASE WHEN f.tx > $idle THEN p.tx / f.tx END AS send_rate,
                 CASE WHEN f.rx > $idle THEN p.rx / f.rx END AS receive_rate
-            FROM peaks p JOIN peaks f ON f.node = p.node AND f.nic = p.nic AND f.part = 0),
+            FROM counted p JOIN counted f ON f.node = p.node AND f.nic = p.nic AND f.part = 0),
         hosts_then AS (
             SELECT node, least($parts - 1, $parts * (at_ns - (SELECT min(at_ns) FROM host_states))
                     // (SELECT max(at_ns) - min(at_ns) + 1 FROM host_states))::INTEGER AS part,

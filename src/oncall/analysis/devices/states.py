@@ -24,20 +24,16 @@ _COUNTERS = ("ecc_uncorrected", "ecc_corrected", "nvlink_errors", "pcie_replays"
         "utilisation sm_clock_mhz",
         ("clock_share", "DOUBLE", "ratio", "SM clock as share of the maximum, under load"),
         ("power_w", "DOUBLE", "W", "power draw"),
-        ("power_share", "DOUBLE", "ratio", "power as share of the enforced limit"),
         ("temp_c", "DOUBLE", "°C", "temperature"),
         ("memory_share", "DOUBLE", "ratio", "GPU memory in use"),
         ("reasons", "VARCHAR[]", "", "throttle reasons by name, under load; else NULL"),
         ("throttled", "BOOLEAN", "", "some reason slows it, under load; else NULL"),
-        ("pcie_gen", "INTEGER", "", "PCIe generation"),
         ("pcie_width", "INTEGER", "lanes", "PCIe width"),
-        ("slow_pcie", "BOOLEAN", "", "generation below the maximum, under load; else NULL"),
-        ("narrow_pcie", "BOOLEAN", "", "width below the maximum"),
         ("pcie_share", "DOUBLE", "ratio", "bandwidth of the PCIe link as share of the maximum"),
         ("nvlinks_down", "INTEGER", "", "NVLinks that are not up"),
         *((name, "BIGINT", "", "increase since the reading before") for name in _COUNTERS),
         ("remap_failed", "BOOLEAN", "", "a memory row could not be remapped"),
-        "xid processes",
+        "processes",
     ],
     source="TFD Table 1",
     params={
@@ -59,17 +55,15 @@ def gpu_states() -> str:
             FROM ({readings("gpus", _COUNTERS, "node, gpu")}))
         SELECT node, gpu, at_ns, took_ns, loaded, utilisation, sm_clock_mhz,
             CASE WHEN loaded THEN sm_clock_mhz / nullif(sm_clock_max_mhz, 0) END AS clock_share,
-            power_w, power_w / nullif(power_limit_w, 0) AS power_share, temp_c,
+            power_w, temp_c,
             memory_used_bytes / nullif(memory_bytes, 0) AS memory_share,
             CASE WHEN loaded THEN names END AS reasons,
             CASE WHEN loaded THEN throttle_reasons & {THROTTLING} > 0 END AS throttled,
-            pcie_gen, pcie_width,
-            CASE WHEN loaded THEN pcie_gen < pcie_gen_max END AS slow_pcie,
-            pcie_width < pcie_width_max AS narrow_pcie,
+            pcie_width,
             -- Each generation doubles a lane's rate.
             pcie_width / nullif(pcie_width_max, 0)
                 * CASE WHEN loaded THEN pow(2.0, pcie_gen - pcie_gen_max) ELSE 1 END AS pcie_share,
-            nvlinks - nvlinks_up AS nvlinks_down, {grown}, remap_failed, xid, processes
+            nvlinks - nvlinks_up AS nvlinks_down, {grown}, remap_failed, processes
         FROM readings LEFT JOIN named USING (throttle_reasons)
         WHERE took_ns IS NULL OR took_ns > 0
     """
@@ -85,9 +79,7 @@ def gpu_states() -> str:
         ("cpu_pressure", "DOUBLE", "ratio", "share of time that some task waited for a CPU"),
         ("io_pressure", "DOUBLE", "ratio", "share of time that some task waited for storage"),
         ("memory_pressure", "DOUBLE", "ratio", "share of time that some task waited for memory"),
-        ("cpu_mhz", "DOUBLE", "MHz", "mean CPU clock"),
         ("clock_share", "DOUBLE", "ratio", "CPU clock as share of the maximum"),
-        ("governor", "VARCHAR", "", "CPU frequency governor"),
         ("memory_available_share", "DOUBLE", "ratio", "memory available"),
         ("swap_used_bytes", "BIGINT", "bytes", "swapped out"),
         ("swapped_bytes", "BIGINT", "bytes", "swapped out more than at the reading before"),
@@ -105,7 +97,7 @@ def host_states() -> str:
             FROM ({readings("hosts", ("memory_corrected", "memory_uncorrected"), "node")})
             WINDOW w AS (PARTITION BY node ORDER BY at_ns))
         SELECT node, at_ns, took_ns, cpu_busy, cpus, cpu_pressure, io_pressure, memory_pressure,
-            cpu_mhz, cpu_mhz / nullif(cpu_max_mhz, 0) AS clock_share, governor,
+            cpu_mhz / nullif(cpu_max_mhz, 0) AS clock_share,
             memory_available_bytes / nullif(memory_bytes, 0) AS memory_available_share,
             swap_used_bytes, swapped_bytes, {increase("memory_corrected")} AS memory_corrected,
             {increase("memory_uncorrected")} AS memory_uncorrected
@@ -169,7 +161,6 @@ def process_rates() -> str:
         ("gpu_numa_node", "INTEGER", "", "NUMA node of its GPU"),
         ("swap_bytes", "BIGINT", "bytes", "swapped out, at most"),
         ("major_faults_per_s", "DOUBLE", "1/s", "page faults that read from disk, high"),
-        ("read_bytes_per_s", "DOUBLE", "bytes/s", "read from storage in its last third"),
         ("cpus_used", "DOUBLE", "CPUs", "CPUs used in its last third"),
     ],
     source="VenusTrace 5.3, Pulse 8",
@@ -187,7 +178,6 @@ def process_symptoms() -> str:
                 quantile_cont(waiting, 0.75) AS waiting, min(cpus_allowed) AS cpus_allowed,
                 arg_max(numa_nodes, at_ns) AS numa_nodes, max(swap_bytes) AS swap_bytes,
                 quantile_cont(major_faults_per_s, 0.75) AS major_faults_per_s,
-                median(read_bytes_per_s) FILTER (at_ns > last_third_ns) AS read_bytes_per_s,
                 median(cpus_used) FILTER (at_ns > last_third_ns) AS cpus_used
             FROM process_rates p JOIN ends USING (job, rank) GROUP BY p.job, p.rank),
         placed AS (

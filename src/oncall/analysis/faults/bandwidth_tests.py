@@ -6,13 +6,11 @@ took part only in slow ones are suspects: what each pair of hosts reaches names 
 
 from __future__ import annotations
 
-from oncall.evidence import Param, relation
-
 _RUNS = """
     tested AS (
         SELECT job, attempt, path, line, code, seq AS size, max(number) AS mb_per_s
         FROM log_events WHERE kind = 'bandwidth' AND seq IS NOT NULL GROUP BY ALL),
-    tables AS (SELECT job, attempt, path, line, any_value(code) AS test, count(*) AS sizes,
+    tables AS (SELECT job, attempt, path, line,
             array_to_string(list((mb_per_s / 1000)::DECIMAL(12, 1) || ' GB/s at '
                 || format_bytes(size) ORDER BY size DESC)[:3], ', ') AS largest
         FROM tested GROUP BY ALL),
@@ -36,51 +34,10 @@ _SHARES = """
         SELECT job, path, line, median(mb_per_s / nullif(best, 0)) AS share, count(*) AS compared,
             arg_max(mb_per_s, size) AS reached, arg_max(best, size) AS best, max(size) AS at_size,
             max(runs) AS of_runs
-        FROM peers WHERE runs > 1 GROUP BY ALL HAVING count(*) >= $several),
+        FROM peers WHERE runs > 1 GROUP BY ALL HAVING count(*) >= $several_sizes),
     judged AS (
         SELECT *, coalesce(share < $low, false) AS is_low
         FROM runs LEFT JOIN compared USING (job, path, line))"""
-
-
-@relation(
-    "bandwidth_tests",
-    reads=["log_events"],
-    columns=[
-        "job attempt path",
-        ("line", "BIGINT", "", "the heading of its table"),
-        ("test", "VARCHAR", "", "which test, as far as stated, and the type of its elements"),
-        ("ranks", "BIGINT", "ranks", "GPUs that took part; NULL: not stated"),
-        ("nodes", "VARCHAR[]", "", "their hosts"),
-        ("sizes", "BIGINT", "", "sizes that were tested"),
-        ("largest", "VARCHAR", "", "what the largest sizes reached"),
-        ("share", "DOUBLE", "ratio", "of the best run's, at the median size; NULL: no other run"),
-        ("compared", "BIGINT", "", "sizes that another run has"),
-        ("reached", "BIGINT", "MB/s", "at the largest of these"),
-        ("best", "BIGINT", "MB/s", "what the best run reached there"),
-        ("at_size", "BIGINT", "bytes", "that size"),
-        ("of_runs", "BIGINT", "", "runs that were compared"),
-        ("is_low", "BOOLEAN", "", "whether it is slow by comparison"),
-        ("suspects", "VARCHAR[]", "", "of a slow run: its hosts that no run took as fast"),
-    ],
-    source="nccl-tests",
-    params={
-        "large": Param("1 MiB", "of a size, at least: below, latency counts and not bandwidth"),
-        "several": Param(3, "sizes: one is disturbed by chance"),
-        "low": Param("80 %", "of the best run's: repeated runs differ by some percent"),
-    },
-)
-def bandwidth_tests() -> str:
-    """Each run, with its share of the best run's bandwidth if there are others."""
-    return f"""
-        WITH {_RUNS}, {_SHARES},
-        sound AS (
-            SELECT job, list(DISTINCT node) AS fast
-            FROM (SELECT job, unnest(nodes) AS node FROM judged WHERE NOT is_low AND share > 0)
-            GROUP BY job)
-        SELECT * EXCLUDE (fast),
-            if(is_low, list_filter(nodes, lambda node: NOT list_contains(fast, node)), NULL)
-                AS suspects
-        FROM judged LEFT JOIN sound USING (job)"""
 
 
 def bandwidths() -> str:
@@ -89,20 +46,29 @@ def bandwidths() -> str:
     share = "(100 * share)::INTEGER"
     speed = "({} / 1000)::DECIMAL(12, 1)"
     return f"""
+        bandwidths AS (
+        WITH {_RUNS}, {_SHARES},
+        sound AS (
+            SELECT job, list(DISTINCT node) AS fast
+            FROM (SELECT job, unnest(nodes) AS node FROM judged WHERE NOT is_low AND share > 0)
+            GROUP BY job),
+        suspected AS (
+            SELECT *, if(is_low, list_filter(nodes, lambda node: NOT list_contains(fast, node)),
+                NULL) AS suspects
+            FROM judged LEFT JOIN sound USING (job)),
         of_tests AS (
             SELECT *, split_part(path, '/', -1) || ':' || line AS place,
                 bool_or(is_low) OVER (PARTITION BY job) AS any_low,
                 count(*) OVER (PARTITION BY job, is_low, suspects) AS looks
-            FROM bandwidth_tests
+            FROM suspected
             QUALIFY is_low = any_low AND row_number() OVER (
-                PARTITION BY job, is_low, suspects ORDER BY share, path, line) = 1),
-        bandwidths AS (
-            SELECT job, attempt, place, looks, of_runs AS of_reports, share IS NULL AS is_alone,
-                -- The same hosts may have been tried with other settings.
-                if(len(suspects) > 0, 'low_bandwidth', 'bandwidth') AS code,
-                if(len(suspects) > 0, array_to_string(suspects, ', '), place) AS about,
-                unnest(if(len(suspects) > 0, suspects, [NULL])) AS node,
-                if(is_low, {speed.format("reached")} || ' GB/s at ' || format_bytes(at_size)
-                    || ', the best run ' || {speed.format("best")} || ' GB/s; ' || {share}
-                    || ' % in the median of ' || compared || ' sizes', largest) AS text
-            FROM of_tests)"""
+                PARTITION BY job, is_low, suspects ORDER BY share, path, line) = 1)
+        SELECT job, attempt, place, looks, of_runs AS of_reports, share IS NULL AS is_alone,
+            -- The same hosts may have been tried with other settings.
+            if(len(suspects) > 0, 'low_bandwidth', 'bandwidth') AS code,
+            if(len(suspects) > 0, array_to_string(suspects, ', '), place) AS about,
+            unnest(if(len(suspects) > 0, suspects, [NULL])) AS node,
+            if(is_low, {speed.format("reached")} || ' GB/s at ' || format_bytes(at_size)
+                || ', the best run ' || {speed.format("best")} || ' GB/s; ' || {share}
+                || ' % in the median of ' || compared || ' sizes', largest) AS text
+        FROM of_tests)"""

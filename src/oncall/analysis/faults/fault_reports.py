@@ -7,6 +7,7 @@ about a start of the job, what hosts report about a device.
 from __future__ import annotations
 
 from oncall.analysis.faults.bandwidth_tests import bandwidths
+from oncall.analysis.faults.reported_states import levels
 from oncall.analysis.faults.step_times import nan_losses, slow_timers
 from oncall.evidence import Param, relation
 
@@ -51,7 +52,7 @@ _DEVICES = """
 _STREAM = f"""
     WITH causes AS ({_CAUSES}),
     stopped AS (FROM log_progress ANTI JOIN causes USING (job) WHERE stopped),
-    {nan_losses()}, {slow_timers()}, {bandwidths()},
+    {nan_losses()}, {slow_timers()}, {bandwidths()}, {levels()},
     logged AS (
         FROM causes
         UNION ALL BY NAME SELECT *, 'rank ' || rank AS about,
@@ -70,8 +71,7 @@ _STREAM = f"""
     reports AS (
         SELECT *, 'log' AS source FROM logged
         UNION ALL BY NAME SELECT *, 'host' AS source FROM ({_DEVICES})
-        UNION ALL BY NAME SELECT * EXCLUDE (gpu), gpu::VARCHAR AS gpu, kind AS code,
-            'snapshot' AS source FROM reported_levels)"""
+        UNION ALL BY NAME SELECT *, 'snapshot' AS source FROM levels)"""
 
 _COLUMNS = (
     ("job", "VARCHAR", "", "the job"),
@@ -138,6 +138,14 @@ _COLUMNS = (
         "few_reports": Param(2, "in a row may be garbage collection, or long samples"),
         "several": Param(3, "losses of a scaler of mixed precision: it skips one or two"),
         "most": "lost_time.nearly_all",
+        "large": Param("1 MiB", "of a size, at least: below, latency counts and not bandwidth"),
+        "several_sizes": Param(3, "of a test: one is disturbed by chance"),
+        "low": Param("80 %", "of the best run's: repeated runs differ by some percent"),
+        "busy": Param("90 %", "of the time a kernel ran: NCCL's own kernels spin while they wait"),
+        "idle": Param("5 %", "of the time: nothing was launched there"),
+        "low_power": Param("35 %", "of the limit: kernels that compute take more"),
+        "low_watts": Param(200, "where no limit is listed: as much as 35 % of most GPUs' limits"),
+        "mostly": "machine_symptoms.mostly",
     },
 )
 def fault_reports() -> str:

@@ -288,34 +288,9 @@ GROWING = {
 }
 
 
-@relation(
-    "reported_levels",
-    reads=["host_events|gpus|nics"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        (
-            "kind",
-            "VARCHAR",
-            "",
-            "counters; grown: between two snapshots; waiting: GPUs busy at little power; old; "
-            "outlived; rare; elsewhere: nodes out of use",
-        ),
-        "node gpu",
-        ("nic", "VARCHAR", "", "a NIC"),
-        ("looks", "BIGINT", "", "of waiting: readings of each GPU"),
-        ("text", "VARCHAR", "", "in words"),
-    ],
-    source="text of hosts",
-    params={
-        "busy": Param("90 %", "of the time a kernel ran: NCCL's own kernels spin while they wait"),
-        "idle": Param("5 %", "of the time: nothing was launched there"),
-        "low_power": Param("35 %", "of the limit: kernels that compute take more"),
-        "low_watts": Param(200, "where no limit is listed: as much as 35 % of most GPUs' limits"),
-        "most": "machine_symptoms.mostly",
-    },
-)
-def reported_levels() -> str:
-    """What a single snapshot shows and cannot judge."""
+def levels() -> str:
+    """CTE `levels`: what a single snapshot shows and cannot judge. `kind` is its code; `grown`:
+    between two snapshots; `waiting`: GPUs busy at little power; `elsewhere`: nodes out of use."""
     gpu_counters = {
         "ecc_uncorrected": "uncorrectable memory errors",
         "ecc_corrected": "corrected memory errors",
@@ -342,6 +317,7 @@ def reported_levels() -> str:
         for name, words in nic_counters.items()
     )
     return f"""
+        levels AS (
         WITH one_gpu AS (
             FROM gpus WHERE {OF_TEXT} QUALIFY count(*) OVER (PARTITION BY node, gpu) = 1),
         one_nic AS (
@@ -367,7 +343,7 @@ def reported_levels() -> str:
                 waits || ' of ' || gpus || ' GPUs are busy and draw little power, as kernels that '
                 || 'wait for others do' || coalesce('; idle: GPU '
                 || list_aggregate(idle, 'string_agg', ', '), '') AS text
-            FROM waiting WHERE waits >= $most * gpus AND gpus > 1
+            FROM waiting WHERE waits >= $mostly * gpus AND gpus > 1
             UNION ALL BY NAME SELECT 'old' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', code, place) AS text
             FROM reported_faults WHERE is_old AND NOT is_elsewhere
@@ -380,5 +356,5 @@ def reported_levels() -> str:
                 concat_ws(' ', suspect || ':', lines, 'times,', meaning, '(' || place || ')')
                     AS text
             FROM reported_faults WHERE is_rare)
-        SELECT {JOB} AS job, kind, node, gpu, nic, looks, text FROM said
+        SELECT {JOB} AS job, kind AS code, node, gpu::VARCHAR AS gpu, nic, looks, text FROM said)
     """

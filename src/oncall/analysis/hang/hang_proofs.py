@@ -12,28 +12,15 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 
-@relation(
-    "resting",
-    reads=["host_processes"],
-    columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "a rank whose process does not move in the newest reading"),
-        ("state", "VARCHAR", "", "of its main thread"),
-        ("blocked_in", "VARCHAR", "", "the kernel's function that it waits in"),
-        ("still_ns", "BIGINT", "ns", "for how long"),
-        ("since_ns", "BIGINT", "ns", "since when"),
-    ],
-    source="beyond CCL-D",
-    params={"missed": Param("2 s", "two readings of processes: what lies between is not seen")},
-)
-def resting() -> str:
-    """Processes that do not move now; those of which no reading is new are gone."""
+def _resting() -> str:
+    """CTE `resting`: processes that do not move now; those of which no reading is new are gone."""
     return """
-        SELECT job, rank, state, blocked_in, still_ns, at_ns - still_ns AS since_ns
-        FROM (FROM host_processes
-              QUALIFY at_ns >= max(at_ns) OVER (PARTITION BY node) - $missed
-                  AND row_number() OVER (PARTITION BY job, rank ORDER BY at_ns DESC) = 1)
-        WHERE still_ns IS NOT NULL
+        resting AS (
+            SELECT job, rank, state, blocked_in, still_ns, at_ns - still_ns AS since_ns
+            FROM (FROM host_processes
+                  QUALIFY at_ns >= max(at_ns) OVER (PARTITION BY node) - $missed
+                      AND row_number() OVER (PARTITION BY job, rank ORDER BY at_ns DESC) = 1)
+            WHERE still_ns IS NOT NULL)
     """
 
 
@@ -45,13 +32,14 @@ def resting() -> str:
         ("still_ns", "BIGINT", "ns", "for how long at most, and went on"),
     ],
     source="beyond CCL-D",
-    params={"missed": "resting.missed"},
+    params={"missed": Param("2 s", "two readings of processes: what lies between is not seen")},
 )
 def normal_rests() -> str:
     """How long sound processes of each job rest by themselves: not in a call, where they wait as
     long as others work, nor before the first, when all set up."""
-    return """
-        WITH starts AS (SELECT job, min(called_ns) AS at_ns FROM operations GROUP BY job),
+    return f"""
+        WITH {_resting()},
+        starts AS (SELECT job, min(called_ns) AS at_ns FROM operations GROUP BY job),
         rests AS (
             SELECT p.job, p.rank, p.still_ns, p.at_ns - p.still_ns AS since_ns, p.at_ns
             FROM host_processes p JOIN starts s USING (job) LEFT JOIN resting r USING (job, rank)
@@ -78,14 +66,15 @@ def normal_rests() -> str:
     ],
     source="beyond CCL-D",
     params={
+        "missed": "normal_rests.missed",
         "blink": "progress_symptoms.blink",
         "rest": Param("4 s", "what a sound process may rest between two calls, by itself"),
     },
 )
 def hang_proofs() -> str:
     """Why each such job cannot go on, and against which time that counts."""
-    return """
-        WITH culprits AS (SELECT DISTINCT job, rank, how FROM hang_roots),
+    return f"""
+        WITH {_resting()}, culprits AS (SELECT DISTINCT job, rank, how FROM hang_roots),
         -- A call that members made in two ways, or in crossed order, completes never.
         never AS (
             SELECT DISTINCT job FROM odd_calls

@@ -119,27 +119,6 @@ def _placed() -> str:
     """
 
 
-def _slowest() -> str:
-    """Of ranks that share all slow transfers the one that, by rates, sends and receives most
-    slowly."""
-    return """
-        tied AS (FROM lost_time WHERE cause = 'transfer' AND tied > 1),
-        common AS (  -- communicators that all of them are in
-            SELECT t.job, t.entry, m.comm FROM tied t JOIN members m USING (job, rank)
-            GROUP BY ALL HAVING count(DISTINCT t.rank) = any_value(t.tied)),
-        rates AS (
-            SELECT t.job, t.entry, t.rank, median(least(o.send_rate, o.recv_rate)) AS rate
-            FROM tied t JOIN common c USING (job, entry)
-            JOIN operations o ON o.job = t.job AND o.comm = c.comm AND o.rank = t.rank
-                AND o.entered_ns >= t.at_ns
-            WHERE o.kind = 'coll' AND o.done GROUP BY ALL),
-        slowest AS (
-            SELECT job, entry, rank FROM rates WINDOW e AS (PARTITION BY job, entry)
-            QUALIFY rate = min(rate) OVER e
-                AND rate < $rate_below * (sum(rate) OVER e - rate) / (count(rate) OVER e - 1))
-    """
-
-
 def _witnesses() -> str:
     """Entries of the account; and where there is none, or it names nobody, groups whose transfers
     take longer than those of like groups, and what slow rounds show."""
@@ -151,9 +130,9 @@ def _witnesses() -> str:
                 l.shown_by,
                 least(l.share, l.gain_ns / greatest(
                     a.until_ns - l.at_ns, l.iterations * l.iteration_ns)) AS lost_share, l.declined,
-                CASE WHEN s.rank IS NULL THEN l.tied ELSE 1 END AS tied
-            FROM lost_time l LEFT JOIN accounts a USING (job) LEFT JOIN slowest s USING (job, entry)
-            WHERE l.cause IN ('own', 'transfer', 'turns') AND (s.rank IS NULL OR s.rank = l.rank)),
+                l.tied
+            FROM lost_time l LEFT JOIN accounts a USING (job)
+            WHERE l.cause IN ('own', 'transfer', 'turns')),
         spans AS (
             SELECT job, nullif(max(at_ns) - min(at_ns), 0) AS span_ns FROM rounds GROUP BY job),
         slow_groups AS (
@@ -186,7 +165,7 @@ def _witnesses() -> str:
                 basis = 'duration' AS timed
             FROM late_culprits
             UNION ALL BY NAME
-            SELECT job, 'transfer' AS cause, rank, rounds, at_ns, until_ns, cost_ns, true AS timed
+            SELECT job, 'transfer' AS cause, rank, rounds, at_ns, cost_ns, true AS timed
             FROM slow_round_transfers WHERE rank IS NOT NULL
             QUALIFY row_number() OVER (PARTITION BY job, cause, rank ORDER BY cost_ns DESC) = 1),
         slow_in_rounds AS (
@@ -195,9 +174,42 @@ def _witnesses() -> str:
                 rounds AS iterations, cost_ns AS gain_ns, at_ns, until_ns, timed,
                 'rounds' AS shown_by, 1 AS tied
             FROM in_rounds JOIN spans USING (job)),
-        causes AS (
+        witnessed AS (
             FROM accounted UNION ALL BY NAME FROM slowed
             UNION ALL BY NAME FROM slow_in_rounds)
+    """
+
+
+def _slowest() -> str:
+    """The causes; of ranks that share all slow transfers the one that, by rates, sends and receives
+    most slowly, on a tree within its layer (CCL-D Fig. 7)."""
+    return """
+        tied AS (FROM witnessed WHERE cause = 'transfer' AND tied > 1),
+        common AS (  -- the slow communicator, else all that all of them are in
+            SELECT t.job, t.entry, m.comm FROM tied t JOIN members m
+                ON m.job = t.job AND m.rank = t.rank AND m.comm = coalesce(t.comm, m.comm)
+            GROUP BY ALL HAVING count(DISTINCT t.rank) = any_value(t.tied)),
+        rated AS (
+            SELECT t.job, t.entry, t.rank, least(o.send_rate, o.recv_rate) AS rate,
+                rate * (count(rate) OVER peers - 1) / nullif(sum(rate) OVER peers - rate, 0)
+                    AS ratio
+            FROM tied t JOIN common c USING (job, entry)
+            JOIN operations o ON o.job = t.job AND o.comm = c.comm AND o.rank = t.rank
+                AND o.entered_ns >= t.at_ns
+            LEFT JOIN layers l ON l.job = o.job AND l.comm = o.comm AND l.rank = o.rank
+            WHERE o.kind = 'coll' AND o.done
+            WINDOW peers AS (PARTITION BY t.job, t.entry, o.comm, o.seq, l.layer)),
+        slowest AS (
+            SELECT job, entry, rank FROM (
+                SELECT job, entry, rank, median(ratio) AS ratio FROM rated GROUP BY ALL)
+            QUALIFY ratio < $rate_below AND ratio = min(ratio) OVER (PARTITION BY job, entry)),
+        causes AS (
+            SELECT w.* REPLACE (if(s.rank IS NULL, tied, 1) AS tied,
+                if(s.rank IS NULL, comm, NULL) AS comm)
+            FROM witnessed w LEFT JOIN slowest s USING (job, entry)
+            WHERE CASE WHEN s.rank IS NULL
+                -- A slow link slows every communicator of its rank.
+                THEN comm IS NULL OR job NOT IN (SELECT job FROM slowest) ELSE s.rank = w.rank END)
     """
 
 
@@ -296,7 +308,7 @@ def _sets() -> str:
     ],
     source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
     params={
-        "rate_below": "slow_round_transfers.rate_below",
+        "rate_below": Param(0.8, "a rank within 20 % of its peers' mean rate is not singled out"),
         "most_causes": "lost_time.most_causes",
         "least_share": "lost_time.negligible",
         "part": "lost_time.ordinary",
@@ -310,8 +322,7 @@ def _sets() -> str:
 def delay_causes() -> str:
     """What iterations would gain without each cause, by the ranks that have it."""
     return f"""
-        WITH {_placed()}, {_slowest()},
-        {_witnesses()}, {_sets()}
+        WITH {_placed()}, {_witnesses()}, {_slowest()}, {_sets()}
         SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, l.comm, p.node, p.gpu, p.nic, l.tied,
             s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.high,
             l.lost_share, l.lost_share * l.low / l.share AS lost_low,

@@ -2,23 +2,13 @@
 
 Where P is high a slow round waited for its last member. Jitter makes each member the last by turns,
 a culprit is last far more often; and own time between rounds separates who is late from who was
-made late (beyond the paper). Where P is low the round is a slow transfer: each member's send and
-receive rate is compared with its own in the first rounds, then with what is left of its peers';
-without rates the communicator as a whole is slow.
+made late (beyond the paper). Where P is low the round is a slow transfer, of the communicator as a
+whole; whose of its members it is, rates of sending and receiving say, as of all slow transfers.
 """
 
 from __future__ import annotations
 
 from oncall.evidence import Param, relation
-
-_FOUND = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "the communicator whose rounds are slow"),
-    ("rounds", "BIGINT", "rounds", "slow rounds that show it"),
-    ("at_ns", "BIGINT", "ns", "first entry of the first of them"),
-    ("until_ns", "BIGINT", "ns", "of the last of them, if it is over"),
-    ("cost_ns", "BIGINT", "ns", "by how much they were longer, in total"),
-]
 
 
 def _callers() -> str:
@@ -81,7 +71,11 @@ def _callers() -> str:
     reads=["slow_rounds", "own_time", "members", "operations", "witnesses"],
     empty_without=["slow_rounds"],
     columns=[
-        *_FOUND,
+        "job comm",
+        ("rounds", "BIGINT", "rounds", "slow rounds that show it"),
+        ("at_ns", "BIGINT", "ns", "first entry of the first of them"),
+        ("until_ns", "BIGINT", "ns", "of the last of them, if it is over"),
+        ("cost_ns", "BIGINT", "ns", "by how much they were longer, in total"),
         ("rank", "INTEGER", "", "the member that the others waited for"),
         ("basis", "VARCHAR", "", "duration; or arrival, where the transfer is not known"),
         ("own_share", "DOUBLE", "ratio", "of the wait, what its own time explains; NULL: unknown"),
@@ -130,87 +124,33 @@ def late_culprits() -> str:
     """
 
 
-def _links() -> str:
-    """The member of each communicator whose rate in slow transfers is the lowest, against its own
-    in the first rounds; without one, as it is: on a tree, within its layer only."""
-    return """
-        stretched AS (
-            SELECT *, p <= $beta OR (t_min_ns - base_ns) / base_ns > (1 - $beta) * $slow_ratio
-                AS of_rates
-            FROM slow_rounds WHERE basis = 'duration'),
-        baseline_rates AS (
-            SELECT o.job, o.comm, o.op, n.bytes, o.rank,
-                avg(least(o.send_rate, o.recv_rate)) AS baseline_rate
-            FROM numbered_rounds n JOIN round_baselines b USING (job, comm, op, bytes)
-            JOIN operations o ON o.job = n.job AND o.comm = n.comm AND o.seq = n.seq
-                AND o.kind = 'coll' AND o.done
-            WHERE n.number <= b.until GROUP BY ALL),
-        measured AS (
-            SELECT s.*, o.rank,
-                least(o.send_rate, o.recv_rate) / coalesce(u.baseline_rate, 1) AS rate,
-                CASE WHEN u.baseline_rate IS NULL AND o.algo ILIKE '%TREE%'
-                    THEN coalesce(l.layer, 0) ELSE 0 END AS layer
-            FROM stretched s
-            JOIN operations o ON o.job = s.job AND o.comm = s.comm AND o.seq = s.seq
-                AND o.kind = 'coll' AND o.done
-            LEFT JOIN baseline_rates u ON u.job = s.job AND u.comm = s.comm AND u.op = s.op
-                AND u.bytes IS NOT DISTINCT FROM s.bytes AND u.rank = o.rank
-            LEFT JOIN layers l ON l.job = o.job AND l.comm = o.comm AND l.rank = o.rank
-            WHERE s.stretched OR s.of_rates),
-        rated AS (
-            SELECT *,
-                rate * (count(rate) OVER peers - 1) / nullif(sum(rate) OVER peers - rate, 0)
-                    AS ratio
-            FROM measured WINDOW peers AS (PARTITION BY job, comm, seq, layer)),
-        summed AS (
-            SELECT job, comm, rank, count(*) AS rounds, median(ratio) AS ratio,
-                min(at_ns) AS at_ns, max(until_ns) AS last_ns,
-                CASE WHEN max(until_ns) - max(at_ns) > $stands_out * max(rest_ns)
-                    THEN max(at_ns) END AS until_ns,
-                sum(stands_for * (t_min_ns - base_ns))::BIGINT AS cost_ns
-            FROM (SELECT *, at_ns - lag(at_ns) OVER (
-                      PARTITION BY job, comm, rank ORDER BY at_ns) AS rest_ns
-                  FROM rated WHERE ratio IS NOT NULL)
-            GROUP BY job, comm, rank
-            HAVING count(*) >= $repeat),
-        weakest AS (FROM summed QUALIFY ratio = min(ratio) OVER (PARTITION BY job, comm)),
-        links AS (
-            FROM weakest
-            WHERE ratio < $rate_below AND cost_ns >= $cost_share * (last_ns - at_ns))
-    """
-
-
 @relation(
     "slow_round_transfers",
-    reads=["slow_rounds", "numbered_rounds", "round_baselines", "operations", "layers", "members"],
+    reads=["slow_rounds", "members"],
     empty_without=["slow_rounds"],
     columns=[
-        *_FOUND,
-        ("rank", "INTEGER", "", "the member with the lowest rate, or the only rank that all slow "
-         "communicators have in common; NULL: all members are alike"),
-        ("ratio", "DOUBLE", "ratio", "median of its rate, against the mean of its peers'"),
+        "job comm",
+        ("rounds", "BIGINT", "rounds", "slow rounds that show it"),
+        ("at_ns", "BIGINT", "ns", "first entry of the first of them"),
+        ("cost_ns", "BIGINT", "ns", "by how much their transfers took longer, in total"),
+        ("rank", "INTEGER", "", "the only rank that all slow communicators have in common"),
     ],
     source="CCL-D 4.2.2, Fig. 7",
     params={
-        "slow_ratio": "slow_rounds.slow_ratio",
-        "alpha": "late_culprits.alpha",
         "beta": Param(0.6, "P above this: the computation is slow (CCL-D 4.2.2)"),
         "repeat": "late_culprits.repeat",
         "cost_share": "lost_time.least_gain",
-        "stands_out": "lost_time.stands_out",
-        "rate_below": Param(0.8, "a rank within 20 % of its peers' mean rate is not singled out"),
     },
-)  # fmt: skip
+)
 def slow_round_transfers() -> str:
-    """Who transfers slowly: a rank by its rate, else communicators as a whole."""
+    """Communicators that transfer slowly; the one that costs most of those that share one rank."""
     # A slow link slows every communicator of its rank, and of each of the others only one.
-    return f"""
-        WITH {_links()},
-        groups AS (
+    return """
+        WITH groups AS (
             SELECT s.job, s.comm, count(*) AS rounds, min(s.at_ns) AS at_ns,
                 sum(s.stands_for * (t_min_ns - transfer_ns))::BIGINT AS cost_ns
-            FROM stretched s
-            WHERE (s.stretched OR s.p < $alpha) AND s.job NOT IN (SELECT job FROM links)
+            FROM slow_rounds s
+            WHERE s.basis = 'duration' AND (s.stretched OR s.p <= $beta)
                 -- A member that is not seen may be the last to arrive: then the rest only wait.
                 AND s.ranks >= (
                     SELECT count(*) FROM members m WHERE m.job = s.job AND m.comm = s.comm)
@@ -224,8 +164,6 @@ def slow_round_transfers() -> str:
         common AS (
             SELECT job, any_value(rank) AS rank FROM shared WHERE in_all AND comms > 1
             GROUP BY job HAVING count(*) = 1)
-        SELECT job, comm, rounds, at_ns, until_ns, cost_ns, rank, ratio FROM links
-        UNION ALL BY NAME
         SELECT * FROM groups LEFT JOIN common USING (job)
         QUALIFY rank IS NULL
             OR row_number() OVER (PARTITION BY job ORDER BY cost_ns DESC, comm) = 1

@@ -116,9 +116,7 @@ _KIND = "job, replica, stage, chunk, task"
         ("spread_ns", "DOUBLE", "ns", "median deviation of such tasks"),
         ("basis", "VARCHAR", "", "the expectation comes from its own past or other pipelines"),
         ("work", "DOUBLE", "ratio", "its micro-batch against others, equal in all stages"),
-        ("earliest_ns", "BIGINT", "ns", "earliest start, common time"),
-        ("latest_ns", "BIGINT", "ns", "latest start that makes the iteration no longer"),
-        ("slack_ns", "BIGINT", "ns", "in between"),
+        ("slack_ns", "BIGINT", "ns", "how much later it could begin, the iteration no longer"),
         ("critical", "BOOLEAN", "", "on the critical path of its pipeline"),
         ("wait_ns", "BIGINT", "ns", "the bubble before it"),
         ("latency_ns", "BIGINT", "ns", "how long its input was in transfer; NULL: no input"),
@@ -130,15 +128,10 @@ _KIND = "job, replica, stage, chunk, task"
 def stage_graph() -> str:
     """The vertices of the trace graph, with expectation and slack."""
     return f"""
-        WITH origin AS (
-            SELECT job, iteration, replica, min(started_ns) AS origin_ns
-            FROM stage_vertices GROUP BY ALL)
         SELECT v.*, p.duration_ns, p.expected_ns, p.work, e.spread_ns, e.basis,
-            origin_ns + p.earliest_ns AS earliest_ns, origin_ns + p.latest_ns AS latest_ns,
             p.slack_ns, p.critical, p.wait_ns, p.latency_ns, p.baseline_latency_ns
         FROM (SELECT * EXCLUDE (duration_ns) FROM stage_vertices) v
         JOIN stage_paths p USING (vertex)
-        JOIN origin USING (job, iteration, replica)
         LEFT JOIN stage_expectation e USING ({_KIND})
     """
 

@@ -55,34 +55,43 @@ _PLACE = ", ".join(VERTEX)
 
 
 def _tasks() -> str:
-    """Critical tasks and transfers beyond expectation, of stages that explain a slow iteration."""
+    """Tasks and transfers beyond expectation that an iteration waited for, of stages that explain a
+    good part of what it lost: what their tasks took too long, less what slack absorbed."""
     return f"""
-        cost AS (
-            SELECT c.*, greatest(i.excess_ns, 0) AS longer_ns
-            FROM stage_costs c JOIN training_iterations i USING (job, iteration)
-            WHERE explained >= $explains AND actual_ns - without_ns > greatest(
-                $least_saved * i.duration_ns, CASE WHEN slow THEN $explains * excess_ns END)),
-        placed AS (
-            SELECT *, lead(started_ns) OVER (PARTITION BY job, iteration, replica, stage
-                ORDER BY started_ns) IS NULL AS closes,
+        iterations AS (
+            SELECT job, iteration, duration_ns AS iteration_ns,
+                baseline_ns AS baseline_iteration_ns, greatest(excess_ns, 0) AS longer_ns
+            FROM training_iterations WHERE NOT warm_up AND whole),
+        -- A rank that is held by what it has sent is so by the transfer to who receives that.
+        held AS (
+            SELECT r.vertex, max(h.hold_ns - h.baseline_hold_ns - h.slack_ns) AS held_ns
+            FROM stage_paths h JOIN stage_paths r ON r.source = h.previous
+            WHERE h.hold_ns > h.baseline_hold_ns GROUP BY r.vertex),
+        sides AS (
+            SELECT g.*, network, CASE WHEN network THEN latency_ns ELSE duration_ns END AS took_ns,
+                CASE WHEN network THEN baseline_latency_ns ELSE expected_ns END AS should_ns,
+                took_ns - should_ns AS excess_ns,
+                greatest(excess_ns - slack_ns, CASE WHEN network THEN held_ns END, 0) AS saves_ns,
                 -- A link that was slow from the beginning is so for most of what it carries.
-                $others_below * median(latency_ns) OVER (
-                    PARTITION BY job, iteration, replica, stage, chunk, task) > baseline_latency_ns
-                    AS mostly_late
-            FROM stage_graph),
-        judged AS (
-            SELECT g.*, c.kind = 'transfer' AS network, c.explained,
-                CASE WHEN c.kind = 'transfer' THEN coalesce(g.mostly_late, false)
-                    ELSE g.basis = '{PEERS}' END AS from_the_beginning,
+                CASE WHEN network THEN coalesce($others_below * median(latency_ns) OVER (
+                        PARTITION BY job, iteration, replica, stage, chunk, task)
+                        > baseline_latency_ns, false)
+                    ELSE basis = '{PEERS}' END AS from_the_beginning,
+                lead(started_ns) OVER (PARTITION BY job, iteration, replica, stage, network
+                    ORDER BY started_ns) IS NULL AS closes, iterations.* EXCLUDE (job, iteration)
+            FROM stage_graph g JOIN iterations USING (job, iteration)
+            LEFT JOIN held USING (vertex) CROSS JOIN (VALUES (false), (true)) of_kind(network)),
+        costs AS (
+            SELECT *, sum(saves_ns) OVER (PARTITION BY job, iteration, replica, stage, network)
+                AS cost_ns, cost_ns / sum(saves_ns) OVER (PARTITION BY job, iteration, replica)
+                AS explained,
                 -- What began later costs no more than the iteration is longer than others.
-                least(c.actual_ns - c.without_ns, CASE WHEN NOT from_the_beginning
-                    THEN c.longer_ns END)::BIGINT AS saved_ns,
-                CASE WHEN network THEN g.latency_ns ELSE g.duration_ns END AS took_ns,
-                CASE WHEN network THEN g.baseline_latency_ns ELSE g.expected_ns END AS should_ns
-            FROM placed g JOIN cost c USING (job, iteration, replica, stage)),
+                least(cost_ns, CASE WHEN NOT from_the_beginning THEN longer_ns END)::BIGINT
+                    AS saved_ns
+            FROM sides),
         slow AS (
-            SELECT *, took_ns - should_ns AS excess_ns FROM judged
-            WHERE took_ns - should_ns > greatest($spreads * spread_ns, $share * should_ns,
+            FROM costs WHERE explained >= $explains AND cost_ns > $least_saved * iteration_ns
+                AND excess_ns > greatest($spreads * spread_ns, $share * should_ns,
                     -- A transfer is judged across clocks: within their error nothing is concluded.
                     CASE WHEN network THEN coalesce(clock_error_ns, 0) ELSE 0 END)
                 AND slack_ns < $on_path * excess_ns
@@ -136,8 +145,8 @@ def _members() -> str:
 
 @relation(
     "slow_stages",
-    reads=["stage_graph", "stage_costs", "training_iterations", "stage_work"],
-    empty_without=["stage_costs"],
+    reads=["stage_graph", "stage_paths", "training_iterations", "stage_work"],
+    empty_without=["stage_graph"],
     columns=[
         *VERTEX_COLUMNS,
         ("rank", "INTEGER", "", "the rank that its group waited for; NULL: no member stands out"),
@@ -178,9 +187,8 @@ def slow_stages() -> str:
             CASE WHEN network THEN x.sender_node ELSE m.node END AS node, m.members,
             CASE WHEN network THEN
                 (s.stage + CASE s.task WHEN 'forward' THEN -1 ELSE 1 END + pp) % pp END
-                AS from_stage, x.receiver AS peer,
-            i.duration_ns AS iteration_ns, i.baseline_ns AS baseline_iteration_ns
-        FROM slow s JOIN training_iterations i USING (job, iteration) JOIN shape USING (job)
+                AS from_stage, x.receiver AS peer
+        FROM slow s JOIN shape USING (job)
         LEFT JOIN members m ON NOT s.network
             AND m.job = s.job AND m.replica = s.replica AND m.stage = s.stage
         LEFT JOIN pairs x ON s.network AND x.job = s.job AND x.iteration = s.iteration

@@ -57,29 +57,17 @@ def lower_middle(values: Times, key: Integers, least: int = 2) -> tuple[Times, I
 
 ITS_PAST, PEERS = "its own past", "other pipelines"
 
-_KIND = [
-    "job replica stage chunk task",
-]
-
-
-def _of_others(name: str) -> str:
-    """SQL: the value in the other pipelines; NULL where there are none."""
-    return f"""CASE WHEN count(*) OVER same = 2 THEN sum({name}) OVER same - {name}
-                WHEN count(*) OVER same > 2 THEN median({name}) OVER same END"""
-
 
 @relation(
     "stage_expectation",
     reads=["stage_vertices", "training_iterations"],
     empty_without=["stage_vertices"],
     columns=[
-        *_KIND,
+        "job replica stage chunk task",
         ("baseline_ns", "DOUBLE", "ns", "what the task is expected to take"),
         ("spread_ns", "DOUBLE", "ns", "median deviation from its own median"),
         ("own_ns", "DOUBLE", "ns", "its median in iterations that were not slow"),
-        ("peers_ns", "DOUBLE", "ns", "the same in the other pipelines; NULL: there are none"),
         ("basis", "VARCHAR", "", "its own past, or other pipelines"),
-        ("baseline_own_ns", "DOUBLE", "ns", "the same of its member with the most time of its own"),
         ("tasks", "INTEGER", "tasks", "number of tasks that it is computed from"),
     ],
     source="VenusTrace 3.3; median and MAD, comparison of replicas: beyond the paper",
@@ -91,26 +79,25 @@ def stage_expectation() -> str:
     """The robust expectation of each pipeline's stages, chunks and directions."""
     return f"""
         WITH calm AS (
-            SELECT v.job, v.replica, v.stage, v.chunk, v.task, v.duration_ns, v.own_ns AS busy_ns
+            SELECT v.job, v.replica, v.stage, v.chunk, v.task, v.duration_ns
             FROM stage_vertices v JOIN training_iterations i USING (job, iteration)
             WHERE v.duration_ns IS NOT NULL AND v.whole AND NOT i.slow AND NOT i.warm_up),
         own AS (
             SELECT job, replica, stage, chunk, task, median(duration_ns) AS own_ns,
-                median(busy_ns) AS busy_ns, count(*) AS tasks
+                count(*) AS tasks
             FROM calm GROUP BY ALL),
         spread AS (
             SELECT job, replica, stage, chunk, task,
                 median(abs(duration_ns - own_ns)) AS spread_ns
             FROM calm JOIN own USING (job, replica, stage, chunk, task) GROUP BY ALL),
         beside AS (
-            SELECT *, {_of_others("own_ns")} AS peers_ns, {_of_others("busy_ns")} AS peers_busy_ns
+            SELECT *, CASE WHEN count(*) OVER same = 2 THEN sum(own_ns) OVER same - own_ns
+                WHEN count(*) OVER same > 2 THEN median(own_ns) OVER same END AS peers_ns
             FROM own JOIN spread USING (job, replica, stage, chunk, task)
             WINDOW same AS (PARTITION BY job, stage, chunk, task))
         SELECT *, CASE WHEN peers_ns < $peers_below * own_ns THEN '{PEERS}' ELSE '{ITS_PAST}' END
                 AS basis,
-            CASE WHEN peers_ns < $peers_below * own_ns THEN peers_ns ELSE own_ns END AS baseline_ns,
-            CASE WHEN peers_busy_ns < $peers_below * busy_ns THEN peers_busy_ns ELSE busy_ns END
-                AS baseline_own_ns
+            CASE WHEN peers_ns < $peers_below * own_ns THEN peers_ns ELSE own_ns END AS baseline_ns
         FROM beside
     """
 

@@ -79,9 +79,12 @@ class Tasks:
         ("hold_ns", "DOUBLE", "ns", "how long the transfer of the task before it held the rank"),
         ("baseline_hold_ns", "DOUBLE", "ns", "the baseline of such a hold"),
         ("wait_ns", "DOUBLE", "ns", "the bubble before it"),
-        ("earliest_ns", "DOUBLE", "ns", "earliest start, from the pipeline's beginning"),
-        ("latest_ns", "DOUBLE", "ns", "latest start that makes no iteration longer"),
-        ("slack_ns", "DOUBLE", "ns", "in between; 0: the iteration waits for it"),
+        (
+            "slack_ns",
+            "DOUBLE",
+            "ns",
+            "how much later it could begin; 0: the iteration waits for it",
+        ),
         ("critical", "BOOLEAN", "", "on the critical path of its pipeline"),
     ],
     source="VenusTrace 3.3, Appendix A (Algorithm 3)",
@@ -133,8 +136,6 @@ def stage_paths(
         "hold_ns": hold,
         "baseline_hold_ns": baseline_hold,
         "wait_ns": np.ma.masked_invalid(bubbles(tasks, graph)),
-        "earliest_ns": np.ma.masked_invalid(finish - tasks.work_ns),
-        "latest_ns": np.ma.masked_invalid(latest - tasks.work_ns),
         "slack_ns": np.ma.masked_invalid(latest - finish),
         "critical": np.nan_to_num(due - finish, nan=np.inf) < CRITICAL_NS,
     }
@@ -232,20 +233,6 @@ def bubbles(tasks: Tasks, graph: TraceGraph) -> Times:
 def sent_to(graph: TraceGraph) -> Integers:
     """The task (n,) that gets what the task before each on its rank sends, or NONE."""
     return np.where(graph.previous == NONE, NONE, graph.receiver[graph.previous])
-
-
-def exchanged(graph: TraceGraph, latency: Times, hold: Times, alike: float) -> Integers:
-    """The task (n,) whose input came in one group call with this one's, or NONE: they took the
-    same but for `alike` of it.
-
-    Two stages that send to one another at once wait for both: what either took is unknown.
-    """
-    other = sent_to(graph)
-    both = (other != NONE) & (sent_to(graph)[other] == np.arange(len(other)))
-    # One that never sends alone does not show whether it waits for that.
-    both &= (hold > 0) | (hold[other] > 0)
-    both &= np.abs(latency - latency[other]) <= alike * latency
-    return np.where(both, other, NONE)
 
 
 def latencies(tasks: Tasks, graph: TraceGraph, others_below: float) -> tuple[Times, Times]:

@@ -45,7 +45,6 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
         ("own_ns", "BIGINT", "ns", "own time of the member with most; NULL: not recorded"),
         ("head_ns", "BIGINT", "ns", "how far apart members were there, if only calls show it"),
         ("late_ns", "BIGINT", "ns", "how much later than the median member that one entered"),
-        ("last_calls", "INTEGER", "calls", "calls in which it was the last to enter"),
         ("calls", "INTEGER", "calls", "calls of the group in the task"),
         ("whole", "BOOLEAN", "", "all of its calls were recorded and made"),
         ("recv_ns", "BIGINT", "ns", "what receiving its input took; NULL: not seen"),
@@ -138,7 +137,6 @@ PAIR_COLUMNS = [
     ("sender", "INTEGER", "", "the rank that sends; NULL: not observed"),
     ("sender_node", "VARCHAR", "", "its host"),
     ("receiver", "INTEGER", "", "the rank that receives"),
-    ("receiver_node", "VARCHAR", "", "its host"),
     ("started_ns", "BIGINT", "ns", "when the later of both was there, common time"),
     ("ended_ns", "BIGINT", "ns", "when it had received its input"),
     ("took_ns", "BIGINT", "ns", "in between, of the side that took less; NULL: not recorded"),
@@ -166,7 +164,7 @@ def stage_transfers() -> str:
                 AND iteration IS NOT NULL AND micro_batch IS NOT NULL
                 AND coalesce(ended_ns >= started_ns, true))
         SELECT r.job, r.iteration, r.replica, r.stage, r.chunk, r.micro_batch, r.task,
-            s.rank AS sender, s.node AS sender_node, r.rank AS receiver, r.node AS receiver_node,
+            s.rank AS sender, s.node AS sender_node, r.rank AS receiver,
             CASE WHEN s.ended_ns - s.started_ns < r.ended_ns - r.started_ns
                 THEN s.started_ns ELSE r.started_ns END AS started_ns,
             CASE WHEN s.ended_ns - s.started_ns < r.ended_ns - r.started_ns

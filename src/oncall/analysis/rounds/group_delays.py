@@ -35,7 +35,7 @@ _FAMILY = "job, op, bytes, size, nodes"
     ],
     source="TFD 2.3, 3.3, 4.2",
     params={
-        "parts": "nic_use.parts",
+        "parts": "nic_symptoms.parts",
         "least_bytes": "send_turns.least_bytes",
         "few": "lost_time.few",
         "beyond": "machine_symptoms.clearly",

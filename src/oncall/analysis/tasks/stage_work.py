@@ -38,10 +38,8 @@ def _seats(tasks: str) -> str:
                 min(u.comm) FILTER (u.role = 'tp') AS tp_comm,
                 arg_min(u.place, u.comm) FILTER (u.role = 'tp') AS tensor_rank,
                 count(DISTINCT u.comm) FILTER (u.role = 'pp') AS chains,
-                min(u.comm) FILTER (u.role = 'pp') AS pp_comm,
                 arg_min(u.place, u.comm) FILTER (u.role = 'pp') AS stage,
                 -- Experts' gradients have smaller groups; all replicas are in the largest.
-                arg_max(u.comm, (u.members, u.comm)) FILTER (u.role = 'dp') AS dp_comm,
                 arg_max(u.place, (u.members, u.comm)) FILTER (u.role = 'dp') AS replica
             FROM processes k
             LEFT JOIN used u ON u.job = k.job AND u.rank = k.rank AND u.role IS NOT NULL
@@ -74,9 +72,6 @@ _COLUMNS = [
     "job rank node stage",
     ("replica", "INTEGER", "", "which pipeline: its place among the replicas"),
     ("tensor_rank", "INTEGER", "", "place in the tensor-parallel group"),
-    ("tp_comm", "UBIGINT", "", "communicator of the tensor-parallel group"),
-    ("pp_comm", "UBIGINT", "", "communicator of the pipeline"),
-    ("dp_comm", "UBIGINT", "", "communicator of the replicas"),
 ]
 
 
@@ -94,8 +89,7 @@ def _layout(tasks: str) -> str:
                 THEN CASE WHEN count(labelled_stage) OVER peers = world // pp
                     THEN row_number() OVER (peers ORDER BY c.rank) - 1
                     ELSE c.rank % (world // pp) END // coalesce(tp, 1) END) AS replica,
-            coalesce(tensor_rank, m.place, c.rank % tp) AS tensor_rank,
-            coalesce(tp_comm, labelled_comm) AS tp_comm, pp_comm, dp_comm
+            coalesce(tensor_rank, m.place, c.rank % tp) AS tensor_rank
         FROM counted c LEFT JOIN (
             SELECT job, comm, rank, row_number() OVER (
                 PARTITION BY job, comm ORDER BY coalesce(comm_rank, rank)) - 1 AS place

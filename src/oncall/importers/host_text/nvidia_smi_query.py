@@ -69,7 +69,9 @@ def _sections(lines: list[str]) -> Iterator[tuple[str, dict[str, str], dict[str,
 
 def _gpu(page: Page, index: int, pci: str | None, values: _Values, driver: str | None) -> None:
     domain = nvlink_domain(values.get("Fabric/ClusterUUID"), values.get("Fabric/CliqueId"))
+    serial = values.get("Serial Number")
     about = {"pci_bus": pci, "model": values.get("Product Name")}
+    about["serial"] = None if serial in ("N/A", "0") else serial
     page.gpu(index, **about, firmware=driver, nvlink_domain=domain)
     ecc = "ECC Errors/Volatile/"
     newer = any(way.startswith("GPU Power Readings/") for way in values)

@@ -5,6 +5,7 @@ not report costs no other.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -71,6 +72,7 @@ class Nvml(Protocol):
     def nvmlDeviceGetIndex(self, handle: Handle, /) -> int: ...
     def nvmlDeviceGetPciInfo(self, handle: Handle, /) -> Any: ...
     def nvmlDeviceGetName(self, handle: Handle, /) -> str: ...
+    def nvmlDeviceGetSerial(self, handle: Handle, /) -> str: ...
     def nvmlDeviceGetClockInfo(self, handle: Handle, kind: int, /) -> int: ...
     def nvmlDeviceGetMaxClockInfo(self, handle: Handle, kind: int, /) -> int: ...
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle: Handle, /) -> int: ...
@@ -158,6 +160,9 @@ class Gpu:
         self.handle: Handle = nvml.nvmlDeviceGetHandleByIndex(index)
         self.pci_bus = pci_address(_text(nvml.nvmlDeviceGetPciInfo(self.handle).busId))
         self.model = _text(nvml.nvmlDeviceGetName(self.handle))
+        self.serial: str | None = None
+        with suppress(nvml.NVMLError):  # only boards for data centres have one
+            self.serial = _text(nvml.nvmlDeviceGetSerial(self.handle))
         self.place = PciPlace()
         self.gone: str | None = None
         self.unreported: set[str] = set()

@@ -26,7 +26,7 @@ _XIDS_A_MINUTE = 10  # of one code and GPU
 _GPUS = ("node", "gpu", "at_ns", *COLUMNS)
 _DEVICES = (
     *("node", "kind", "device", "at_ns", "pci_bus", "pcie_port", "pcie_path", "numa_node"),
-    *("model", "firmware"),
+    *("model", "firmware", "serial"),
 )
 _EVENTS = ("node", "at_ns", "source", "code", "device", "text")
 _Event = tuple[str, int, str, str, str | None, str]
@@ -87,7 +87,7 @@ class GpuSource:
             (
                 *(self._node, "gpu", str(gpu.index), now.realtime_ns, gpu.pci_bus),
                 *(gpu.place.port, gpu.place.path or None, gpu.place.numa_node),
-                *(gpu.model, self._session.driver),
+                *(gpu.model, self._session.driver, gpu.serial),
             )
             for gpu in self._session.gpus
         ]
