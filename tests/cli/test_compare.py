@@ -54,7 +54,8 @@ def test_steps_of_logs(tmp_path: Path) -> None:
     for name, ms in (("before", 400), ("since", 520)):
         (tmp_path / name).mkdir()
         lines = [
-            f"[rank1]: iteration {step:8d}/ 1000 | elapsed time per iteration (ms): {ms + step % 7}.0 |"
+            f"[rank1]: iteration {step:8d}/ 1000 | "
+            f"elapsed time per iteration (ms): {ms + step % 7}.0 |"
             for step in range(1, 60)
         ]
         (tmp_path / name / "train.log").write_text("\n".join(lines) + "\n")
