@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
@@ -64,3 +65,13 @@ def _end_quietly() -> None:
     """In a process that reads: Ctrl-C ends it at once, also one that came while it started."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A console that is left, and what is killed, ends without a word to these processes."""
+    from multiprocessing import parent_process
+
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
