@@ -35,4 +35,5 @@ def test_processes_start_where_standard_error_is_a_console() -> None:
 def test_processes_end_with_the_one_that_started_them() -> None:
     """As when a console is left while it reads. They hold its output open as long as they live."""
     program = [sys.executable, "-c", _LEFT]
-    assert subprocess.run(program, capture_output=True, timeout=30, check=False).returncode == 0
+    run = subprocess.run(program, capture_output=True, timeout=30, check=False)
+    assert run.returncode == 0 and not run.stderr

@@ -14,6 +14,7 @@ from typing import TypeVar
 from oncall.core.errors import BadInput
 from oncall.importers.so_far import have_read
 
+_QUIETLY = "ignore:resource_tracker:UserWarning"
 Share = TypeVar("Share", Path, list[str])
 Result = TypeVar("Result")
 
@@ -33,9 +34,12 @@ def on_cores(
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import resource_tracker
 
-    # It hands its stderr to a process of its own; a console's is no file (number -1).
-    with redirect_stderr(sys.__stderr__):
+    # It wants the file of stderr, which a console has not, and complains on the terminal of what
+    # readers leave that were ended.
+    sys.warnoptions.append(_QUIETLY)
+    with redirect_stderr(None):
         resource_tracker.ensure_running()
+    sys.warnoptions.remove(_QUIETLY)
 
     # Spawned, not forked: a database with threads lives in this process.
     context = multiprocessing.get_context("spawn")
