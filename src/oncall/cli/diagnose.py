@@ -198,7 +198,7 @@ def diagnose(
             sys.stdout.write(failed(str(error)))
         raise
     sys.stdout.write(report)
-    if diagnosis.result == "inconclusive":
+    if diagnosis.result == "inconclusive" and not sys.stdout.isatty():
         complain([f"oncall: inconclusive: {doubt(diagnosis)}"])
     raise typer.Exit(exit_code(diagnosis))
 

@@ -14,8 +14,8 @@ from oncall.use_case import evidence
 
 UNTIMED = "no durations of operations are recorded: a slow GPU or link would not show"
 IN_PART = (
-    "one iteration took much longer, or no iteration of all ranks was recorded: a rank that slows "
-    "the job may not show"
+    "one iteration took much longer, a rank is late in most of them, or no iteration of all ranks "
+    "was recorded: a rank that slows the job may not show"
 )
 FEW = "too few iterations were recorded to show a rank that slows the job"
 _ITERATIONS = 4  # of which each call should be seen, where nothing shows how long they are

@@ -211,7 +211,7 @@ _BY_COUNTERS = """
 class Shown(NamedTuple):
     """What operations show of who slows the job."""
 
-    part: bool  # iterations were timed, and not of all ranks
+    part: bool  # iterations were timed, and not all that made them longer is known
     iterations: bool  # were timed, or of all ranks
     calls_hide: bool
     baselines: bool
@@ -222,9 +222,10 @@ class Shown(NamedTuple):
 
 def shown_of(incident: Incident) -> Shown:
     """Raises MissingEvidence, RelationFailed."""
-    incident.require(["replayed_jobs", "round_baselines", "rounds", "device_lags"])
+    incident.require(["lost_time", "replayed_jobs", "round_baselines", "rounds", "device_lags"])
     (row,) = incident.con.execute(
-        "SELECT EXISTS (FROM replayed_jobs WHERE timed AND NOT whole), "
+        "SELECT EXISTS (SELECT timed FROM replayed_jobs WHERE timed AND NOT whole "
+        "UNION ALL SELECT timed FROM lost_time WHERE cause = 'open' AND timed), "
         "EXISTS (FROM replayed_jobs WHERE timed OR whole), EXISTS (FROM replayed_jobs), "
         "EXISTS (FROM round_baselines), EXISTS (FROM rounds WHERE basis = 'duration'), "
         "EXISTS (FROM device_lags WHERE hidden), "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from oncall.evidence.incident import Incident
@@ -54,3 +56,24 @@ def test_durations_of_a_part_of_an_iteration_show_no_health(calls: int) -> None:
         incident.require(["replayed_jobs"])
         assert incident.con.execute("FROM replayed_jobs").fetchall() == []
         assert (why_undecided(incident, slow=True).why == FEW) is (calls == 3)
+
+
+@pytest.mark.parametrize("late_us", [0, 300])
+def test_a_rank_that_was_late_from_the_beginning_leaves_no_health(late_us: int) -> None:
+    """Hosts call ahead of their devices, and nothing shows how long an iteration was before."""
+    draw = random.Random(1)
+    rows, now_us = [], 0.0
+    for seq in range(200):
+        came_us = [now_us + 1600 + 20 * draw.random() + late_us * (rank == 2) for rank in range(4)]
+        over_us = max(came_us) + 100
+        rows += [
+            {"job": "j", "comm": 0, "seq": seq, "rank": rank, "kind": "coll", "op": "AllReduce"}
+            | {"count": 4096, "done": True, "enqueued_ns": UNIX_NS + int(now_us * 1000)}
+            | {"started_ns": UNIX_NS + int(at_us * 1000)}
+            | {"ended_ns": UNIX_NS + int(over_us * 1000)}
+            for rank, at_us in enumerate(came_us)
+        ]
+        now_us = over_us
+    with Incident.empty() as incident:
+        incident.append("ops", {name: [row[name] for row in rows] for name in rows[0]})
+        assert why_undecided(incident, slow=True).why == (IN_PART if late_us else "")
