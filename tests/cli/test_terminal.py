@@ -87,7 +87,7 @@ def log(tmp_path_factory) -> Path:
     return path
 
 
-def test_an_inconclusive_answer_is_said_once_on_a_terminal(tmp_path: Path) -> None:
+def test_a_doubt_is_said_once_on_a_terminal(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("[rank0]: step 1 loss 2.3\n[rank0]: step 2 loss 2.2\n")
     ended, text = _on_a_terminal(["diagnose", str(log)], columns=80, said=True)
