@@ -48,6 +48,7 @@ HOUR
 unshare --mount sh -eu -c '
   mount --bind /dev "$0/dev"; mount -t proc proc "$0/proc"; mount -t tmpfs tmpfs "$0/dev/shm"
   exec chroot "$0" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
-    PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_ROOT_USER_ACTION=ignore ${PIP_INDEX_URL:+PIP_INDEX_URL=$PIP_INDEX_URL} sh /root/hour
+    PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_ROOT_USER_ACTION=ignore \
+    ${PIP_INDEX_URL:+PIP_INDEX_URL=$PIP_INDEX_URL} sh /root/hour
 ' "$system"
 rm -rf "$system"
