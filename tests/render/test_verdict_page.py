@@ -48,5 +48,5 @@ def test_a_verdict_that_is_none_is_an_error_with_the_name_that_is_near(
 ) -> None:
     with pytest.raises(UsageError, match="GPU_XID"):
         pages("GPU_XIT", books)
-    with pytest.raises(UsageError, match="one of its verdicts: .*H1, H2, H3"):
+    with pytest.raises(UsageError, match=r"one of its verdicts: .*H1, H2, H3"):
         pages("hang", books)

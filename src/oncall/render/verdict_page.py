@@ -35,9 +35,10 @@ def pages(name: str, books: Sequence[Rulebook]) -> list[str]:
     UsageError for a name that means none."""
     every = [(book, verdict) for book in books for verdict in book.book.verdicts]
     found = [one for one in every if name.upper() in _names(*one)]
-    if of_book := [verdict for book, verdict in every if book.name == name]:
-        raise UsageError(f"{name} is a rulebook: name one of its verdicts: {', '.join(of_book)}")
     if not found:
+        if of_book := [verdict for book, verdict in every if book.name == name]:
+            names = ", ".join(of_book)
+            raise UsageError(f"{name} is a rulebook: name one of its verdicts: {names}")
         near = nearest(name.rpartition(".")[2].upper(), [verdict for _, verdict in every])
         raise UsageError(f"no verdict `{name}`{near}")
     return [verdict_page(book, verdict, example(book, verdict)) for book, verdict in found]

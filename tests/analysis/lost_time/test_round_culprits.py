@@ -83,3 +83,19 @@ def test_who_may_have_waited_for_a_rank_without_data_is_not_late_by_itself(
         job.append("recordings", {"kind": "flight_recorder", "rank": 9})
     found = job.found("late_culprits", "DISTINCT rank, basis")
     assert found == ([(CULPRIT, "arrival")] if dumped else [])
+
+
+@pytest.mark.parametrize(("sound_s", "over"), [(0, False), (3, True)])
+def test_slow_transfers_of_all_are_over_as_delays_are(job: Job, sound_s: int, over: bool) -> None:
+    """All members of eight rounds take as long: nobody was late to them."""
+    begins = range(FIRST + 8 + sound_s)
+    rows = [
+        {"seq": seq, "rank": rank, "started_ns": UNIX_NS + seq * S}
+        | {"duration_ns": (610 if FIRST <= seq < FIRST + 8 else 10) * MS}
+        for seq in begins
+        for rank in range(RANKS)
+    ]
+    same = {"job": "j", "comm": 1, "kind": "coll", "op": "AllReduce", "bytes": 1 << 20}
+    job.append("ops", same | {"done": True} | {n: [row[n] for row in rows] for n in rows[0]})
+    ends = UNIX_NS + (FIRST + 7) * S if over else None
+    assert job.found("slow_round_transfers", "rounds, until_ns") == [(8, ends)]

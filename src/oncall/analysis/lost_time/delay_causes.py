@@ -144,7 +144,8 @@ def _witnesses() -> str:
             GROUP BY job, comm HAVING share >= $least_share
             UNION ALL BY NAME
             SELECT DISTINCT ON (job, comm) job, comm, 'rounds' AS shown_by,
-                cost_ns / span_ns AS share, rounds AS iterations, cost_ns AS gain_ns, at_ns
+                cost_ns / span_ns AS share, rounds AS iterations, cost_ns AS gain_ns, at_ns,
+                until_ns
             FROM slow_round_transfers JOIN spans USING (job) WHERE rank IS NULL
             ORDER BY job, comm, cost_ns DESC),
         places AS (  -- groups of the same hosts share what connects these: it is one loss
@@ -156,8 +157,10 @@ def _witnesses() -> str:
                 'transfer' AS cause, m.rank, g.comm, max(share) OVER here AS share,
                 max(share) OVER here AS lost_share, max(low) OVER here AS low,
                 max(high) OVER here AS high, max(iterations) OVER here AS iterations,
-                max(gain_ns) OVER here AS gain_ns, min(at_ns) OVER here AS at_ns, true AS timed,
-                shown_by, count(*) OVER here AS tied
+                max(gain_ns) OVER here AS gain_ns, min(at_ns) OVER here AS at_ns,
+                CASE WHEN bool_and(until_ns IS NOT NULL) OVER here
+                    THEN max(until_ns) OVER here END AS until_ns,
+                true AS timed, shown_by, count(*) OVER here AS tied
             FROM slow_groups g JOIN places USING (job, comm) JOIN members m USING (job, comm)
             WINDOW here AS (PARTITION BY g.job, shown_by, place)),
         in_rounds AS (  -- a rank, in the communicator that it costs most
@@ -165,7 +168,7 @@ def _witnesses() -> str:
                 basis = 'duration' AS timed
             FROM late_culprits
             UNION ALL BY NAME
-            SELECT job, 'transfer' AS cause, rank, rounds, at_ns, cost_ns, true AS timed
+            SELECT job, 'transfer' AS cause, rank, rounds, at_ns, until_ns, cost_ns, true AS timed
             FROM slow_round_transfers WHERE rank IS NOT NULL
             QUALIFY row_number() OVER (PARTITION BY job, cause, rank ORDER BY cost_ns DESC) = 1),
         slow_in_rounds AS (

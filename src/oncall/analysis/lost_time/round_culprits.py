@@ -132,6 +132,7 @@ def late_culprits() -> str:
         "job comm",
         ("rounds", "BIGINT", "rounds", "slow rounds that show it"),
         ("at_ns", "BIGINT", "ns", "first entry of the first of them"),
+        ("until_ns", "BIGINT", "ns", "of the last of them, if it is over"),
         ("cost_ns", "BIGINT", "ns", "by how much their transfers took longer, in total"),
         ("rank", "INTEGER", "", "the only rank that all slow communicators have in common"),
     ],
@@ -140,6 +141,7 @@ def late_culprits() -> str:
         "beta": Param(0.6, "P above this: the computation is slow (CCL-D 4.2.2)"),
         "repeat": "late_culprits.repeat",
         "cost_share": "lost_time.least_gain",
+        "stands_out": "lost_time.stands_out",
     },
 )
 def slow_round_transfers() -> str:
@@ -148,9 +150,13 @@ def slow_round_transfers() -> str:
     return """
         WITH groups AS (
             SELECT s.job, s.comm, count(*) AS rounds, min(s.at_ns) AS at_ns,
+                CASE WHEN max(s.until_ns) - max(s.at_ns) > $stands_out * max(s.rest_ns)
+                    THEN max(s.at_ns) END AS until_ns,
                 sum(s.stands_for * (t_min_ns - transfer_ns))::BIGINT AS cost_ns
-            FROM slow_rounds s
-            WHERE s.basis = 'duration' AND (s.stretched OR s.p <= $beta)
+            FROM (SELECT *, at_ns - lag(at_ns) OVER (
+                      PARTITION BY job, comm, stretched OR p <= $beta ORDER BY at_ns) AS rest_ns
+                  FROM slow_rounds WHERE basis = 'duration') s
+            WHERE (s.stretched OR s.p <= $beta)
                 -- A member that is not seen may be the last to arrive: then the rest only wait.
                 AND s.ranks >= (
                     SELECT count(*) FROM members m WHERE m.job = s.job AND m.comm = s.comm)
