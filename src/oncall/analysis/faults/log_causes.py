@@ -230,7 +230,12 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
         return []
     root = min(ranked, key=lambda one: one.key)
     followed = count_echoes(attempt, root.key[1])
-    homes = {row["rank"]: row["node"] for row in attempt.of("process") if row["rank"] is not None}
+    # An agent says whose process ended before srun says which of its own did.
+    homes = {
+        row["rank"]: row["node"]
+        for row in reversed(attempt.of("exit", "process"))
+        if None not in (row["rank"], row["node"])
+    }
     return [
         {
             **row,

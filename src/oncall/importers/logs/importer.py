@@ -57,7 +57,7 @@ _NO_LOGS = {
     *(".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".json", ".csv", ".ipynb"),
     *(".py", ".sh", ".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".go", ".rs"),
 }
-_DOCUMENT = re.compile(rb'\s*(?:\{\s*"|<)')  # JSON, XML or HTML
+_DOCUMENT = re.compile(rb'\s*(?:\{\s*"|<(?!\d))')  # JSON, XML or HTML, not syslog's priority
 # Logs may be JSON, too: an object a line, with what was said as a field.
 _JSON_LINES = re.compile(
     rb'(?:(?=\{"[^\r\n]*?(?<=")(?:(?:log|textPayload|message|msg|line|event)": ?"|'
