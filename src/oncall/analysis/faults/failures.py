@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ _ENDED_BY = {"host": "kernel", "ray": "ray", "pod": "pod"}
 _OF_MEMORY = {**_ENDED_BY, "refused": "refused", "worker": "worker"}
 _AGENTS_LOOK_NS = 10 * 10**9  # an agent looks at its processes every five seconds at the latest
 _STOPPED = {"cancelled", "agent", "process"}  # after the job's end: nothing was lost
+_PEER = re.compile(r"closed by (?:remote )?peer \[?([\w.:-]+?)\]?(?:<\d+>|:\d+)")  # Gloo's, NCCL's
 _HARDWARE = {"ecc": "ecc", "nvlink": "gpu_error", "gpu": "gpu_error", "illegal_access": "gpu_error"}
 
 
@@ -66,7 +68,9 @@ def _gravity(row: Row) -> tuple[bool, bool, int, bool]:
 def _of_xid(row: Row) -> Cause:
     fatal = is_fatal(row["text"])
     if row["kind"] == "xid":
-        return caused("xid", f"Xid {row['code']}", row, gpu=row["device"], fatal=fatal)
+        _, weight, _ = MEANINGS.get(f"xid_{row['code']}", _UNKNOWN)
+        name = "gpu_program" if weight == "program" else "xid"
+        return caused(name, f"Xid {row['code']}", row, gpu=row["device"], fatal=fatal)
     about = {**row, "text": f"NVSwitch {row['device']}: {row['text']}"}
     return caused("xid", f"SXid {row['code']}", about, fatal=fatal)
 
@@ -165,6 +169,10 @@ def _desync(attempt: Attempt) -> list[Cause]:
     if by_tool:
         first = [row for row in by_tool if row["line"] == by_tool[0]["line"]]
         return [caused("not_joined", "torchfrtrace", row) for row in first]
+    waiting = {row["rank"] for row in rows if row["code"] == "inside"}
+    awaited = [row for row in rows if row["code"] == "awaited" and row["rank"] not in waiting]
+    if awaited:
+        return [caused("not_joined", "awaited", row) for row in once(awaited, "rank")]
     return [caused("all_waiting", "report", {**row, "rank": None}) for row in rows[:1]]
 
 
@@ -290,7 +298,12 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     warnings = [row for row in attempt.of("warning") if not is_echo(row)]
     if warnings:
         return [caused("error", "warning", warnings[0])]
-    return [caused("error", "echo", {**echoes[0], "rank": None, "node": None})]
+    lost = [(row, found[1]) for row in echoes if (found := _PEER.search(row["text"] or ""))]
+    peers = {peer for _, peer in lost}
+    by = len(once((row for row, _ in lost), "rank"))
+    peer = peers.pop() if len(peers) == 1 and by > 1 else None
+    about = {**echoes[0], "rank": None, "node": peer}
+    return [caused("error", "echo", about, peer_host=peer, waiting=by)]
 
 
 def _reported(attempt: Attempt) -> list[Cause]:

@@ -203,7 +203,7 @@ _TYPES = {
     *("TimeoutError", "GetTimeoutError", "EngineDeadError", "AsyncEngineDeadError"),
 }
 _SAID = re.compile(
-    r"NCCL|HCCL|Hccl[A-Z]|hccl api failed|"
+    r"NCCL|HCCL|[Hh]ccl|"
     r"ncclUnhandled|ncclSystemError|ncclInternalError|Watchdog caught|ProcessGroup|"
     r"[Cc]onnection (?:reset|closed|refused)|Socket [Tt]imeout|Broken pipe|remote peer|"
     r"Pin memory thread exited|store->get|TCPStore|Timed out waiting|[Gg]loo|Detected mismatch|"

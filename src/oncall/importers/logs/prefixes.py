@@ -124,7 +124,7 @@ _FORMS = (
     rf"(?P<level>{_LEVELS}) (?P<month>\d\d)-(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d) "
     r"\[?[\w./-]+:\d+\] ?",
     rf"(?P<level>{_LEVELS}) +(?:\||-|\[) *[\w./<>:-]+:\d+ *(?:\||-|\]) ?",
-    rf"(?P<level>{_LEVELS}) *(?::|-) +(?:[a-z_]\w*+(?:\.\w++)++: )?(?=\S)",
+    rf"(?P<level>{_LEVELS}) *[:|-] +(?:[a-z_]\w*+(?:\.\w++)++: )?(?=\S)",
     rf"(?P<level>{_LEVELS}) +[\w.]+: ",
     r"[0-9a-f]{8} \|\| ",
     r"(?P<host>[a-z0-9][a-z0-9-]*-\d+) [a-z][\w-]*+ (?=\[rank)",

@@ -62,6 +62,7 @@ _ENDLESS = (
         "all {} threads joined the rendezvous",
     ),
 )
+_AWAITED = re.compile(r"remote rank:? ?\[(\d{1,7})\]")
 # XLA warns of a thread that waits, and says so where the others came after all. A clique is the
 # communicator of an operation's devices.
 _MAY_BE_STUCK = re.compile(
@@ -160,7 +161,12 @@ def read(line: Line) -> Sequence[Found]:
         return [event("version", "driver", text=found[0])]
     for pattern, said in _ENDLESS:
         if found := pattern.search(text):
-            return [event("desync", "inside", text=said.format(found[1]))]
+            said = said.format(found[1])
+            awaited = dict.fromkeys(map(int, _AWAITED.findall(text)))
+            return [
+                event("desync", "inside", text=said),
+                *(event("desync", "awaited", rank=rank, text=said) for rank in awaited),
+            ]
     if _UNSTUCK.search(text):
         return [event("desync", "unstuck")]
     if found := _MAY_BE_STUCK.search(text):

@@ -24,6 +24,7 @@ _FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,7}
 _OF_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python\d|^<")
 # PyTorch raises anew what a data loader's worker or another thread raised: the cause stands below.
 _RERAISED = re.compile(r"Caught \w+ in (?P<where>[\w .]{1,80}?)\.?$")
+_OF_NPU = re.compile(r"\s*\[Error\]: (\S.*)")  # what CANN says below, of an error of its interface
 _ORIGINAL = "Original " + _TRACEBACK
 _GRAPH = re.compile(r"[\s~^]*$")
 _CUDA = re.compile(
@@ -93,6 +94,7 @@ _LOADER = re.compile(
 )
 _DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d+) and rank (\d+)")
 _MOST_FRAMES = 12
+_COPED_WITH = ("I", "D")  # levels: info, debug
 _OF_CUDA = (
     ("ecc", re.compile(rf"{_ECC.pattern}|^ecc uncorrectable")),
     ("nvlink", _NVLINK),
@@ -148,7 +150,11 @@ def _frame(line: Line) -> str:
 
 
 def _original(line: Line, message: str) -> str:
-    """What an error says; of one that is raised anew, what the original one did, and where."""
+    """What an error says, with what an NPU's runtime adds; of one that is raised anew, what the
+    original one said, and where."""
+    if "NPU function error" in message:
+        said = next((found[1] for one in line.below(4) if (found := _OF_NPU.match(one))), None)
+        return f"{message}: {said}" if said else message
     again = _RERAISED.match(message)
     below = iter(line.raw_below(_MOST_OF_TRACEBACK) if again else ())
     if again is None or _ORIGINAL not in next(below, ""):
@@ -170,7 +176,10 @@ def _rank_stated(line: Line) -> int | None:
 
 
 def read(line: Line) -> Sequence[Found]:
-    """What one line says of a process that fails."""
+    """What one line says of a process that fails. At level INFO a program says what it copes with,
+    or quotes."""
+    if line.level in _COPED_WITH:
+        return []
     text = line.text
     if line.rank is None and "watchdog thread terminated" in text:
         line.rank = whose(line, text)["rank"]
