@@ -88,15 +88,12 @@ def _by_heading(lines: Sequence[str], headings: Sequence[re.Pattern[str]]) -> li
 
 
 def _joined(parts: Sequence[Section], hosts: Sequence[tuple[str, ...]]) -> Iterator[Section]:
-    """One section for each host, in which its commands follow one another."""
-    found: dict[str | None, Section] = {}
+    """A section for each host and command."""
     for part, named in zip(parts, hosts, strict=True):
         several = len(named) * len(part.lines) <= _MOST_LINES
-        for host in (named if several else ()) or (None,):
-            section = found.setdefault(host, Section(host))
-            section.lines += part.lines
-            section.numbers += part.numbers
-    yield from (one for one in found.values() if any(line.strip() for line in one.lines))
+        if any(line.strip() for line in part.lines):
+            for host in (named if several else ()) or (None,):
+                yield Section(host, part.lines, part.numbers)
 
 
 def _heading(lines: Sequence[str], at: int, headings: Sequence[re.Pattern[str]]) -> tuple[str, ...]:
