@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from oncall.analysis.faults.connections import CONNECTIONS
@@ -23,6 +24,7 @@ from oncall.analysis.faults.lines import (
 from oncall.evidence.codes.event_catalogue import MEANINGS
 from oncall.evidence.codes.nvlink_errors import is_fatal
 
+_MOST_OF_FIRST = 120  # characters of an error, where what it led to is shown, too
 _UNKNOWN = ("gpu", "warning", "")
 _HARM = (True, None, False)  # of a link, as the line says: fatal, neither, not fatal
 _KILLED = {"-9", "137"}
@@ -204,7 +206,23 @@ def _errors(attempt: Attempt) -> list[Cause]:
     known = [row for row in alike if row["rank"] is not None]
     if not known:
         alike = [{**first, **_only_one(own, _ended_alone(attempt))}]
-    return [caused("error", first["code"] or "crash", row) for row in once(known or alike, "rank")]
+    return [
+        caused("error", first["code"] or "crash", {**row, "text": _with_the_last(row, own)})
+        for row in once(known or alike, "rank")
+    ]
+
+
+def _with_the_last(row: Row, errors: Sequence[Row]) -> str | None:
+    """What an error says, and the last that was raised while it was handled: it may say why."""
+    after = (
+        one
+        for one in errors
+        if (one["path"], one["rank"]) == (row["path"], row["rank"]) and one["line"] > row["line"]
+    )
+    *_, last = row, *takewhile(lambda one: one["kind"] == "error" and one["number"], after)
+    if last is row:
+        return row["text"]
+    return f"{(row['text'] or '')[:_MOST_OF_FIRST]}; then {last['code']}: {last['text']}"
 
 
 def _only_one(*sources: Sequence[Row]) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def _line(candidate: Candidate, clock: Clock) -> Line:
     line = peeled(candidate.number, _QUOTATION.sub("...", candidate.text), clock)
     line.above = lambda count: [plain(raw) for raw in candidate.above(count)]
     line.below = lambda count: [plain(raw) for raw in candidate.below(count)]
-    line.raw_below = candidate.below
+    line.raw_above, line.raw_below = candidate.above, candidate.below
     line.around = lambda: (
         _stamp_of(candidate.above(_NEIGHBOURS), clock),
         _stamp_of(candidate.below(_NEIGHBOURS), clock),

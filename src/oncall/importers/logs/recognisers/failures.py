@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
+from typing import Any
 
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line, Recogniser, event
@@ -18,6 +20,7 @@ _EXCEPTION = re.compile(
 _TRACEBACK = "Traceback (most recent call last)"
 # Distributed checkpoints repeat on rank 0 what failed on another.
 _OF_RANK = re.compile(r"last\): \(RANK (\d{1,7})\)")
+_CHAINED = re.compile(r"During handling of the above exc|The above exception was the direct cause")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
 _MOST_OF_TRACEBACK = 150  # lines
 _FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,7})')
@@ -94,7 +97,7 @@ _LOADER = re.compile(
 )
 _DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d+) and rank (\d+)")
 _MOST_FRAMES = 12
-_COPED_WITH = ("I", "D")  # levels: info, debug
+_COPED_WITH, _ERRORS = ("I", "D"), ("E", "F", "C")  # levels: info, debug; error, fatal, critical
 _OF_CUDA = (
     ("ecc", re.compile(rf"{_ECC.pattern}|^ecc uncorrectable")),
     ("nvlink", _NVLINK),
@@ -168,18 +171,35 @@ def _original(line: Line, message: str) -> str:
     return message
 
 
-def _rank_stated(line: Line) -> int | None:
-    """The rank in the heading of the traceback that the line ends."""
-    headings = (above for above in line.above(_MOST_OF_TRACEBACK) if _TRACEBACK in above)
-    found = _OF_RANK.search(next(headings, ""))
-    return int(found[1]) if found else None
+def _stated(line: Line) -> dict[str, Any]:
+    """The rank in the heading of the traceback that the line ends; else that it was raised while
+    the error above was handled; else rank and host of what a logger wrote as an error above."""
+    above = iter(line.raw_above(_MOST_OF_TRACEBACK))
+    for raw in above:
+        text = peeled(0, raw, Clock(None)).text
+        if found := _OF_RANK.search(text):
+            return {"rank": int(found[1])}
+        if _TRACEBACK in text:
+            logged = [peeled(0, one, Clock(None)) for one in islice(above, 3)]
+            if any(_CHAINED.match(one.text) for one in logged):
+                return {"number": 1}
+            errors = (one for one in logged[:1] if one.level in _ERRORS)
+            return next(({"rank": one.rank, "node": one.node} for one in errors), {})
+        if not text[:1].isspace() and not _GRAPH.match(text):
+            break
+    return {}
 
 
 def read(line: Line) -> Sequence[Found]:
     """What one line says of a process that fails. At level INFO a program says what it copes with,
     or quotes."""
-    if line.level in _COPED_WITH:
-        return []
+    found = [] if line.level in _COPED_WITH else _said(line)
+    for one in found:
+        one.columns = {**_stated(line), **one.columns}
+    return found
+
+
+def _said(line: Line) -> list[Found]:
     text = line.text
     if line.rank is None and "watchdog thread terminated" in text:
         line.rank = whose(line, text)["rank"]
@@ -223,7 +243,7 @@ def read(line: Line) -> Sequence[Found]:
         if any("Exception ignored in" in above for above in line.above(_MOST_FRAMES)):
             return []  # at the end of a process, from a destructor
         text = _original(line, found["message"] or found["type"]) + _frame(line)
-        return [event("error", found["type"], rank=_rank_stated(line), text=text)]
+        return [event("error", found["type"], text=text)]
     if crash := _CRASH.search(text):
         return [event("crash", None, text=crash["fatal"] or text)]
     return []
