@@ -34,7 +34,7 @@ _DEVICES = """
                 WHEN weight = 'warning' AND NOT fatal THEN 'nvlink_error'
                 ELSE 'gpu_' || weight END
             WHEN 'nic' THEN CASE
-                WHEN event IN ('port_slow', 'link_errors_grew', 'timeouts_grew')
+                WHEN event IN ('port_slow', 'link_errors_grew', 'timeouts_grew', 'storms_grew')
                     THEN 'link_impaired'
                 WHEN event NOT IN ('link_down', 'link_downs_grew', 'port_down', 'port_init',
                     'cable_unplugged') THEN 'machine'
