@@ -29,6 +29,7 @@ _DEVICES = """
         CASE part
             WHEN 'gpu' THEN CASE
                 WHEN event IN ('gpu_ecc', 'ecc_grew', 'pages_pending') THEN 'gpu_ecc'
+                WHEN event = 'driver_mismatch' THEN 'gpu_driver'
                 WHEN event IN ('gpu_throttled', 'host_throttled') THEN 'gpu_throttled'
                 WHEN event IN ('gpu_capped', 'amd_gpu_capped') THEN 'gpu_capped'
                 WHEN weight = 'warning' AND NOT fatal THEN 'nvlink_error'
