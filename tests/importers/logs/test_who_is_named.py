@@ -392,7 +392,7 @@ def test_a_launcher_says_on_which_host_a_rank_ran(tmp_path: Path) -> None:
     assert _only_cause(path, error + srun)[:2] == (5, "gpu-09")
 
 
-def test_an_error_is_told_with_what_it_led_to(tmp_path: Path) -> None:
+def test_an_error_is_stated_with_what_it_led_to(tmp_path: Path) -> None:
     """Under `srun -l`, too, whose prefix stands before blank lines and frames."""
     text = """24: RuntimeError: PytorchStreamWriter failed writing file data/41: file write failed
 24:

@@ -136,8 +136,8 @@ _COLUMNS = (
         "cause",
         "VARCHAR",
         "",
-        "xid, gpu_program, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, not_joined, "
-        "all_waiting, long_phase, heartbeat, data_loader, server_hung, version, nvls, sharp_off, "
+        "xid, gpu_program, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, "
+        "not_joined, all_waiting, long_phase, heartbeat, data_loader, server_hung, version, nvls, sharp_off, "
         "fabric_manager, init_hang, "
         "wrong_interface, error, terminated, node_failed",
     ),

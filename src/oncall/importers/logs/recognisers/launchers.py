@@ -1,5 +1,6 @@
 """How launchers other than torchrun report a process that ended: DeepSpeed, accelerate, Lightning,
-torch.multiprocessing, Composer, Docker Compose, Open MPI, PRRTE, MPICH and Hydra; and the process that Ray starts for a rank."""
+torch.multiprocessing, Composer, Docker Compose, Open MPI, PRRTE, MPICH and Hydra; and which process
+Ray starts for a rank."""
 
 from __future__ import annotations
 
