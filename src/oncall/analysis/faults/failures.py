@@ -220,9 +220,10 @@ def _with_the_last(row: Row, errors: Sequence[Row]) -> str | None:
         if (one["path"], one["rank"]) == (row["path"], row["rank"]) and one["line"] > row["line"]
     )
     *_, last = row, *takewhile(lambda one: one["kind"] == "error" and one["number"], after)
+    said: str | None = row["text"]
     if last is row:
-        return row["text"]
-    return f"{(row['text'] or '')[:_MOST_OF_FIRST]}; then {last['code']}: {last['text']}"
+        return said
+    return f"{(said or '')[:_MOST_OF_FIRST]}; then {last['code']}: {last['text']}"
 
 
 def _only_one(*sources: Sequence[Row]) -> dict[str, Any]:

@@ -137,9 +137,8 @@ _COLUMNS = (
         "VARCHAR",
         "",
         "xid, gpu_program, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, "
-        "not_joined, all_waiting, long_phase, heartbeat, data_loader, server_hung, version, nvls, sharp_off, "
-        "fabric_manager, init_hang, "
-        "wrong_interface, error, terminated, node_failed",
+        "not_joined, all_waiting, long_phase, heartbeat, data_loader, server_hung, version, nvls, "
+        "sharp_off, fabric_manager, init_hang, wrong_interface, error, terminated, node_failed",
     ),
     ("reason", "VARCHAR", "", "by what it shows: a code, a status, watchdog, ..."),
     ("rank", "INTEGER", "", "global rank, if the text names one"),
