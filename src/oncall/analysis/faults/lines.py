@@ -190,7 +190,14 @@ def ranks_of(ranks: Iterable[int]) -> str:
 _TYPES = {
     *("DistBackendError", "ChildFailedError", "DistNetworkError", "ConnectionResetError"),
     *("BrokenPipeError", "EOFError", "SignalException", "KeyboardInterrupt", "ConnectionError"),
-    *("RayActorError", "ActorDiedError", "RayTaskError", "ProcessExitedException", "DistError"),
+    *(
+        "RayActorError",
+        "ActorDiedError",
+        "ActorUnavailableError",
+        "RayTaskError",
+        "ProcessExitedException",
+        "DistError",
+    ),
     *("WorkerCrashedError", "ConnectionRefusedError", "CancelledError", "CalledProcessError"),
     *(
         "RendezvousConnectionError",

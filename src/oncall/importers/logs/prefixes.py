@@ -101,10 +101,11 @@ _FORMS = (
     r"\[[\w./-]+\.(?:py|cc|cpp|c|h|cu):\d+(?::[\w<>]+)?\] ?",
     r"\[(?P<by>[\w.-]+):(?P<local>\d+)\]: ?",
     r"\[(?!step|iter|epoch)[A-Za-z](?:[\w-]*(?:[^\W\d]|-))?+(?P<local>\d+)\]: ?",
-    r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{2,7})(?: ?:\d+(?::\d+)?)?\] +(?=\S)",
+    r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{2,7})(?: {0,5}:\d+(?::\d+)?)?\] +(?=\S)",
     rf"\[(?P<host>{_HOST}):\d+:(?P<pid>\d+) - [\w./-]+\.c:\d+\] (?P<level>{_LEVELS}) ",
     r"\[pod/(?P<host>[^/\]]++)[^\]]*\] ?",
-    r"\([\w.:-]+ (?:rank=(?P<rank>\d+) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
+    # Ray's; SkyPilot's, whose ranks are those of nodes.
+    r"\([\w.:-]+(?:, rank=\d+,| rank=(?P<rank>\d+))? pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
     r"\(\w+, ip=(?P<host>[\w.:]+)\) ?",
     r"\[\d+,mpirank:(?P<rank>\d+),(?P<host>[\w.-]+)\]<\w+>:? ?",
     r"\[\d+,(?P<rank>\d+)\]<(?:stderr|stdout|stddiag)>:? ?",

@@ -44,6 +44,7 @@ _TYPE = re.compile(r"wrong type (\d+) != (\d+)")
 _VERSIONS = re.compile(
     r"Mismatched NCCL version detected ?: rank (\d+) version (\d+) rank (\d+) version (\d+)"
 )
+_COUNTS = re.compile(r"mismatch in rank count from procs (\d+) : (\d+)")
 # The driver's version against what runs on it.
 _DRIVER = re.compile(
     r"NVIDIA driver on your system is too old \(found version \d+\)|"
@@ -151,6 +152,9 @@ def read(line: Line) -> Sequence[Found]:
             event("version", "stated", rank=int(rank), text=version, comm_rank=int(rank))
             for rank, version in ((found[1], found[2]), (found[3], found[4]))
         ]
+    if found := _COUNTS.search(text):
+        said = f"processes that expect {found[1]} ranks, and {found[2]} ranks, in one communicator"
+        return [event("version", "bootstrap", text=said)]
     if "wrong type" in text and (found := _TYPE.search(text)):
         said = f"a connection of type {found[1]} where one of type {found[2]} was expected"
         return [event("version", "connection", text=said)]
@@ -196,6 +200,7 @@ DISAGREEMENTS = Recogniser(
         "essage truncated",
         "op.preamble.length <= op.nbytes",
         "wrong type",
+        "in rank count",
         "Mismatched ",
         "system is too old",
         "is insufficient for CUDA",
