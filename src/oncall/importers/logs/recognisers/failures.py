@@ -52,15 +52,9 @@ _ROCM = (
 )
 _ECC = re.compile(r"uncorrectable ECC error|ECCUncorrectable|double[- ]bit ECC")
 _NVLINK = re.compile(r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable")
-_GPU_MEMORY = re.compile(
-    r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
-    r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
-    r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|"
-    r"RESOURCE_EXHAUSTED: Out of memory|CUDA_ERROR_OUT_OF_MEMORY"
-)
 # Who ended the process for it: the kernel, or Ray's monitor before it came to that; of a refused
 # allocation nobody.
-_HOST_MEMORY = tuple(
+_OF_MEMORY = tuple(
     (code, re.compile(pattern))
     for code, pattern in (
         ("ray", r"killed due to (?:memory pressure|the node running low on memory)"),
@@ -76,9 +70,15 @@ _HOST_MEMORY = tuple(
         ),
         # Ray's list of what may have ended a worker that left without a word.
         ("worker", r"Worker unexpectedly exits with a connection error"),
+        (
+            "gpu",
+            r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
+            r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
+            r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|"
+            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory|CUDA_ERROR_OUT_OF_MEMORY",
+        ),
     )
 )
-_RAY = re.compile(r"memory pressure|the node running low on memory")
 _PID = re.compile(r"(?:pid=|[Pp]rocess )(\d{1,9})")
 _WORKER_HOST = re.compile(r"Worker IP address: (?P<host>[\w.:-]{1,64})")
 _SIGKILL = re.compile(
@@ -122,6 +122,16 @@ def _cuda(why: str) -> Found:
     return event("cuda", code, text=why)
 
 
+def _memory(text: str) -> list[Found]:
+    """Memory that ran out, the host's or a GPU's: Ray names its own errors as PyTorch does."""
+    for code, pattern in _OF_MEMORY:
+        if pattern.search(text):
+            pid, host = _PID.search(text), _WORKER_HOST.search(text)
+            about = {"pid": int(pid[1]) if pid else None, "node": host["host"] if host else None}
+            return [event("memory", code, text=text, **about)]
+    return []
+
+
 def _traceback(line: Line) -> list[Found]:
     """The error below a traceback's frames, unless its own line says as much: where only the first
     line of a traceback bears prefixes, the others name no rank."""
@@ -135,9 +145,8 @@ def _traceback(line: Line) -> list[Found]:
         found = _RAISED.match(below.text)
         if found is None or (_EXCEPTION.match(below.text) and below.rank == line.rank):
             return []
-        if _GPU_MEMORY.search(below.text) and not _RAY.search(below.text):
-            return [event("memory", "gpu", text=below.text)]
-        return [event("error", found["type"], text=found["message"] or found["type"])]
+        said = found["message"] or found["type"]
+        return _memory(below.text) or [event("error", found["type"], text=said)]
     return []
 
 
@@ -207,13 +216,8 @@ def _said(line: Line) -> list[Found]:
         text = text.lstrip()[7:].strip()
     if _TRACEBACK in text:
         return _traceback(line)
-    if _GPU_MEMORY.search(text) and not _RAY.search(text):
-        return [event("memory", "gpu", text=text)]
-    for code, pattern in _HOST_MEMORY:
-        if pattern.search(text):
-            pid, host = _PID.search(text), _WORKER_HOST.search(text)
-            about = {"pid": int(pid[1]) if pid else None, "node": host["host"] if host else None}
-            return [event("memory", code, text=text, **about)]
+    if memory := _memory(text):
+        return memory
     if _ECC.search(text):
         return [event("cuda", "ecc", text=text)]
     if _NVLINK.search(text):
