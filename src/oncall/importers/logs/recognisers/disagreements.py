@@ -40,11 +40,25 @@ _TRUNCATED = re.compile(
 # Gloo's TCP: what a peer sends is larger than what this rank receives next.
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _PEER = re.compile(r"peer (\S+?)<\d+>")
-_TYPE = re.compile(r"wrong type (\d+) != (\d+)")
+# What two ends of a connection say of one another, and cannot both be right.
+_ENDS = tuple(
+    (code, re.compile(pattern), said)
+    for code, pattern, said in (
+        (
+            "connection",
+            r"wrong type (\d+) != (\d+)",
+            "a connection of type {} where one of type {} was expected",
+        ),
+        (
+            "bootstrap",
+            r"mismatch in rank count from procs (\d+) : (\d+)",
+            "processes that expect {} ranks, and {} ranks, in one communicator",
+        ),
+    )
+)
 _VERSIONS = re.compile(
     r"Mismatched NCCL version detected ?: rank (\d+) version (\d+) rank (\d+) version (\d+)"
 )
-_COUNTS = re.compile(r"mismatch in rank count from procs (\d+) : (\d+)")
 # The driver's version against what runs on it.
 _DRIVER = re.compile(
     r"NVIDIA driver on your system is too old \(found version \d+\)|"
@@ -152,12 +166,9 @@ def read(line: Line) -> Sequence[Found]:
             event("version", "stated", rank=int(rank), text=version, comm_rank=int(rank))
             for rank, version in ((found[1], found[2]), (found[3], found[4]))
         ]
-    if found := _COUNTS.search(text):
-        said = f"processes that expect {found[1]} ranks, and {found[2]} ranks, in one communicator"
-        return [event("version", "bootstrap", text=said)]
-    if "wrong type" in text and (found := _TYPE.search(text)):
-        said = f"a connection of type {found[1]} where one of type {found[2]} was expected"
-        return [event("version", "connection", text=said)]
+    for code, pattern, said in _ENDS:
+        if found := pattern.search(text):
+            return [event("version", code, text=said.format(*found.groups()))]
     if found := _CALLS.search(text):
         rank = int(found[1]) if found[1] else None
         return [event("mismatch", "calls", rank=rank, text=text)]

@@ -75,7 +75,8 @@ _OF_MEMORY = tuple(
             r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
             r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
             r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|"
-            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory|CUDA_ERROR_OUT_OF_MEMORY",
+            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory|"
+            r"CUDA_ERROR_OUT_OF_MEMORY",
         ),
     )
 )
@@ -97,7 +98,8 @@ _LOADER = re.compile(
 )
 _DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d+) and rank (\d+)")
 _MOST_FRAMES = 12
-_COPED_WITH, _ERRORS = ("I", "D"), ("E", "F", "C")  # levels: info, debug; error, fatal, critical
+_COPED_WITH = {"I", "D", "INFO"}  # levels: info, debug, NCCL's info
+_ERRORS = ("E", "F", "C")  # error, fatal, critical
 _OF_CUDA = (
     ("ecc", re.compile(rf"{_ECC.pattern}|^ecc uncorrectable")),
     ("nvlink", _NVLINK),
@@ -202,7 +204,7 @@ def _stated(line: Line) -> dict[str, Any]:
 def read(line: Line) -> Sequence[Found]:
     """What one line says of a process that fails. At level INFO a program says what it copes with,
     or quotes."""
-    found = [] if line.level in _COPED_WITH else _said(line)
+    found = [] if _COPED_WITH & {line.level, line.nccl} else _said(line)
     for one in found:
         one.columns = {**_stated(line), **one.columns}
     return found
@@ -225,8 +227,6 @@ def _said(line: Line) -> list[Found]:
     if "HSA_" in text or " by GPU node-" in text:
         found_in = next((code for pattern, code in _ROCM if pattern.search(text)), None)
         return [event("cuda", found_in, text=text)] if found_in else []
-    if "NVLS" in text or "ulticast" in text:
-        return []
     if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
         return [_cuda(found["why"])]
     if _SIGKILL.search(text.strip()):
