@@ -9,7 +9,7 @@ import numpy as np
 
 from oncall.analysis.common.quantiles import quantile
 from oncall.analysis.lost_time.arrays import NONE, Ints, Times
-from oncall.analysis.lost_time.iterations import Iterations, programs_called
+from oncall.analysis.lost_time.iterations import Iterations, like_most, programs_called
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs
 
@@ -56,7 +56,7 @@ def iterations_named(
     inside = _steps_of(programs, begin_ns, length_ns)
     if (inside != NONE).mean() < part:
         return None
-    return Iterations(
+    found = Iterations(
         number=inside,
         begin_ns=begin_ns.min(1),
         length_ns=quantile(length_ns, 0.5, 1),
@@ -65,8 +65,10 @@ def iterations_named(
         cut=(inside != NONE) & (np.diff(inside, append=NONE) != 0),
         ahead=0.0,
         stretches=False,
+        extra=np.zeros(len(inside), dtype=np.bool_),
         waited_ns=steps.waited_ns[of_all],
     )
+    return like_most(found, programs, limits)
 
 
 def _steps_of(programs: Programs, begin_ns: Ints, length_ns: Times) -> Ints:
