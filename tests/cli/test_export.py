@@ -228,7 +228,7 @@ def test_without_the_package_it_is_said_what_brings_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_large_json_is_told_what_is_smaller(
+def test_large_json_names_what_is_smaller(
     stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("oncall.cli.export._LARGE_JSON_BYTES", 1000)

@@ -199,7 +199,7 @@ def _serve_metrics(
 
 
 def _saying(settings: WatchSettings, source: Source) -> Callable[[str], None]:
-    """What a line of the watch is told to: the terminal, and collectors of OpenTelemetry."""
+    """Where a line of the watch goes: the terminal, and collectors of OpenTelemetry."""
     from oncall.watch.targets.otlp import Otlp
     from oncall.watch.watcher import print_line
 

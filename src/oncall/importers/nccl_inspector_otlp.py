@@ -20,9 +20,10 @@ _METRIC = f'STRUCT("name" VARCHAR, gauge STRUCT("dataPoints" {_POINT}[]))'
 SHAPE = {"resourceMetrics": f'STRUCT("scopeMetrics" STRUCT(metrics {_METRIC}[])[])[]'}
 
 SETUP = """
-    CREATE MACRO told(attributes, wanted) AS
+    CREATE MACRO stated(attributes, wanted) AS
         [one.value.stringValue FOR one IN attributes IF one.key = wanted][1];
-    CREATE MACRO told_number(attributes, wanted) AS try_cast(told(attributes, wanted) AS BIGINT);
+    CREATE MACRO stated_number(attributes, wanted) AS
+        try_cast(stated(attributes, wanted) AS BIGINT);
 """
 # The rows of `line`; which member of its communicator a device is, `place_devices` says.
 LOAD = """
@@ -34,21 +35,21 @@ LOAD = """
             'nccl_p2p_exec_time_microseconds', 'nccl_collectives_dropped_total',
             'nccl_p2p_dropped_total')),
     named AS (SELECT *, p.attributes AS a, try_cast(p.timeUnixNano AS BIGINT) AS at_ns,
-            coalesce(told_number(a, 'coll_sn'), told_number(a, 'p2p_sn')) AS sn FROM point)
-    SELECT file, number, hash_of(told(a, 'comm_id')), known(told(a, 'comm_name')),
-        NULL, small(told_number(a, 'nranks')), known(told(a, 'node')), NULL,
-        told(a, 'version'), CASE WHEN at_ns > 0 THEN at_ns END,
+            coalesce(stated_number(a, 'coll_sn'), stated_number(a, 'p2p_sn')) AS sn FROM point)
+    SELECT file, number, hash_of(stated(a, 'comm_id')), known(stated(a, 'comm_name')),
+        NULL, small(stated_number(a, 'nranks')), known(stated(a, 'node')), NULL,
+        stated(a, 'version'), CASE WHEN at_ns > 0 THEN at_ns END,
         CASE WHEN name LIKE '%dropped_total' THEN 'stats' WHEN sn IS NULL THEN 'mean'
             WHEN name LIKE 'nccl_p2p%' THEN 'p2p' ELSE 'coll' END AS kind,
         CASE kind WHEN 'stats' THEN name
-            ELSE coalesce(told(a, 'collective'), told(a, 'p2p_operation')) END,
-        positive(sn), NULL, positive(coalesce(told_number(a, 'coll_msg_size_bytes'),
-            told_number(a, 'p2p_msg_size_bytes'))),
+            ELSE coalesce(stated(a, 'collective'), stated(a, 'p2p_operation')) END,
+        positive(sn), NULL, positive(coalesce(stated_number(a, 'coll_msg_size_bytes'),
+            stated_number(a, 'p2p_msg_size_bytes'))),
         ns(try_cast(p.asDouble AS BIGINT)),
-        known(regexp_extract(told(a, 'algo_proto'), '(.*)_', 1)),
-        known(regexp_extract(told(a, 'algo_proto'), '[^_]*$')),
+        known(regexp_extract(stated(a, 'algo_proto'), '(.*)_', 1)),
+        known(regexp_extract(stated(a, 'algo_proto'), '[^_]*$')),
         NULL, NULL, NULL, CASE kind WHEN 'stats' THEN positive(try_cast(p.asDouble AS BIGINT)) END,
-        small(try_cast(regexp_extract(told(a, 'gpu'), '[0-9]+$') AS BIGINT))
+        small(try_cast(regexp_extract(stated(a, 'gpu'), '[0-9]+$') AS BIGINT))
     FROM named
 """
 

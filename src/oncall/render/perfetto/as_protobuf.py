@@ -57,7 +57,7 @@ class _Packets:
         first.track_descriptor.uuid = 0
         first.track_descriptor.process_ordering = TrackDescriptor.PROCESS_ORDERING_EXPLICIT
         self._builder.write_packet(first)
-        self._clocks_told = False
+        self._clocks_stated = False
 
     def process(self, process: Process) -> None:
         packet = self._builder.create_packet()
@@ -81,8 +81,8 @@ class _Packets:
 
     def event(self, placed: Placed) -> None:
         event = placed.event
-        if not self._clocks_told:
-            self._tell_clocks(event.at_ns)
+        if not self._clocks_stated:
+            self._state_clocks(event.at_ns)
         packet = self._packet(placed.pid, placed.tid, event.at_ns)
         if event.value is not None:
             packet.track_event.type = TrackEvent.TYPE_COUNTER
@@ -120,7 +120,7 @@ class _Packets:
         packet.track_event.track_uuid = _uuid(pid, tid)
         return packet
 
-    def _tell_clocks(self, at_ns: int) -> None:
+    def _state_clocks(self, at_ns: int) -> None:
         packet = self._builder.create_packet()
         packet.clock_snapshot.primary_trace_clock = _BOOTTIME
         for clock in (_REALTIME, _BOOTTIME):
@@ -128,7 +128,7 @@ class _Packets:
                 ClockSnapshot.Clock(clock_id=clock, timestamp=at_ns)
             )
         self._builder.write_packet(packet)
-        self._clocks_told = True
+        self._clocks_stated = True
 
     def _name(self, packet: TracePacket, name: str) -> None:
         number = self._event_names.get(name)

@@ -35,7 +35,7 @@ class Sender:
         ours = Resource.create({"service.name": "oncall-watch", "service.version": __version__})
         self._resource = ours.merge(OTELResourceDetector().detect())
         provider = LoggerProvider(self._resource)
-        # Its own exporter: what became of a line is no answer to an announcement.
+        # Its own exporter: the outcome of a line is none of an announcement.
         lines = _Exporter(name, url, token, timeout_s, reports=True)
         provider.add_log_record_processor(BatchLogRecordProcessor(lines))
         self._lines = provider.get_logger(_SCOPE)
@@ -102,7 +102,7 @@ class _Exporter(OTLPLogExporter):
 
 
 class _Answers(requests.Session):
-    """Remembers what became of the last request."""
+    """Remembers the outcome of the last request."""
 
     problem = ""
 
