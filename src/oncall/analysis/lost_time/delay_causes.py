@@ -141,7 +141,7 @@ def _witnesses() -> str:
                 sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
             FROM group_delays ANTI JOIN accounted USING (job)
             ANTI JOIN (FROM slow_round_transfers WHERE rank IS NOT NULL) USING (job)
-            GROUP BY job, comm HAVING share >= $least_share
+            GROUP BY job, comm HAVING share >= $least_share AND gain_ns >= $hiccup
             UNION ALL BY NAME
             SELECT DISTINCT ON (job, comm) job, comm, 'rounds' AS shown_by,
                 cost_ns / span_ns AS share, rounds AS iterations, cost_ns AS gain_ns, at_ns,
@@ -314,6 +314,7 @@ def _sets() -> str:
         "rate_below": Param(0.8, "a rank within 20 % of its peers' mean rate is not singled out"),
         "most_causes": "lost_time.most_causes",
         "least_share": "lost_time.negligible",
+        "hiccup": "lost_time.hiccup",
         "part": "lost_time.ordinary",
         "few": Param(
             8,

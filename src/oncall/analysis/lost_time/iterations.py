@@ -121,7 +121,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
     inside = _inside(len(cut), begin, end, number, order)
     # Stages differ in the order of calls, not in kinds.
-    called = _kinds_called if stretches and not programs.batch.any() else programs_called
+    called = kinds_called if stretches and not programs.batch.any() else programs_called
     program = called(programs, inside, (len(order), length.shape[1]))
     found = Iterations(
         number=inside,
@@ -227,7 +227,7 @@ def programs_called(programs: Programs, inside: Ints, shape: tuple[int, int]) ->
     return found.reshape(shape)
 
 
-def _kinds_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
+def kinds_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
     """A hash of the kinds of each rank's calls (s, r), whatever their number and order: stretches
     of equal time do not begin at the same call."""
     at = np.flatnonzero(inside != NONE)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
 
 from oncall.analysis.common.quantiles import quantile
 from oncall.analysis.lost_time.arrays import NONE, Ints, Times
-from oncall.analysis.lost_time.iterations import Iterations, like_most, programs_called
+from oncall.analysis.lost_time.iterations import (
+    Iterations,
+    kinds_called,
+    like_most,
+    programs_called,
+)
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs
 
@@ -68,7 +73,10 @@ def iterations_named(
         extra=np.zeros(len(inside), dtype=np.bool_),
         waited_ns=steps.waited_ns[of_all],
     )
-    return like_most(found, programs, limits)
+    found = like_most(found, programs, limits)
+    # Of steps that ended before the calls that were kept, what a rank ever calls says who is alike.
+    ever = kinds_called(programs, np.zeros_like(inside), (1, ranks))
+    return replace(found, program=np.where(found.program == 0, ever, found.program))
 
 
 def _steps_of(programs: Programs, begin_ns: Ints, length_ns: Times) -> Ints:
