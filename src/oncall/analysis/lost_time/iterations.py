@@ -265,7 +265,7 @@ def _wait_everywhere(programs: Programs, moments: Moments, cut: Flags, limits: L
     first, last = np.full((2, int(group.max()) + 1), np.inf)
     np.minimum.at(first, group, moments.came_ns[at])
     np.minimum.at(last, group, -moments.came_ns[at])
-    uneven = at[(-last - first > limits.exact)[group]]
+    uneven = at[(-last - first > limits.overlaps_time)[group]]
     return bool(len(uneven) >= cut.sum() and moments.waits[uneven].mean() >= limits.mostly)
 
 

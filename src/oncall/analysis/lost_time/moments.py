@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from oncall.analysis.common.quantiles import median_of_alike, quantile
+from oncall.analysis.common.quantiles import median_of_alike, quantile, quantile_of_alike
 from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, numbered
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs
@@ -76,13 +76,10 @@ def arrivals_of(programs: Programs, limits: Limits) -> Arrivals:
         over = np.isfinite(took) & (_until_idle(programs) <= _after(programs))
         seen = [(np.where(collective, -took, np.nan), over)]
     else:
-        group, alike = numbered(programs.comm, programs.seq), numbered(kind, np.roll(kind, -1))
-        clock, together = np.zeros(len(programs.ranks)), collective
-        seen = [_by_clocks(programs, collective, clock, group, limits)]
-        for _ in range(2):
-            clock = _clocks(programs, together, group, limits)
-            seen.append(_by_clocks(programs, collective, clock, group, limits))
-            together = _waits(programs, collective, seen[-1][1], alike, limits)
+        group = numbered(programs.comm, programs.seq)
+        right = _right_clocks(programs, collective, kind, group, limits)
+        clocks = np.zeros(len(programs.ranks)), right
+        seen = [_by_clocks(programs, collective, clock, group, limits) for clock in clocks]
     return Arrivals(programs, limits, collective, seen, kind, timed)
 
 
@@ -155,20 +152,37 @@ def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limit
     return collective & (part >= limits.nearly_all)[kind]
 
 
-def _clocks(programs: Programs, together: Flags, group: Ints, limits: Limits) -> Times:
+def _right_clocks(
+    programs: Programs, collective: Flags, kind: Ints, group: Ints, limits: Limits
+) -> Times:
+    """By how much each rank's clock is ahead (r,): first from most groups' calls, then from those
+    in which hosts turn out to wait, as they need not in all."""
+    clock = _clocks(programs, collective, group, limits.mostly, limits)
+    _, over = _by_clocks(programs, collective, clock, group, limits)
+    alike = numbered(kind, np.roll(kind, -1))
+    together = _waits(programs, collective, over, alike, limits)
+    return _clocks(programs, together, group, limits.hardly, limits)
+
+
+def _clocks(
+    programs: Programs, together: Flags, group: Ints, share: float, limits: Limits
+) -> Times:
     """By how much each rank's clock is ahead (r,), if members go on `together` after these calls:
-    who is late in some of them is no further off, so the early ones count. In the newest calls of
-    each group, until all groups agree."""
+    who is late in some of a group's calls is no further off, so the early ones count; and so the
+    groups, of which a `share` may call ahead. In the newest calls, until all agree."""
     after = np.where(together, _after(programs) - float(programs.at_ns.min()), np.nan)
     at = np.flatnonzero(np.isfinite(after))
     newest = np.zeros(len(programs.members), dtype=np.int64)
     np.maximum.at(newest, programs.comm[at], programs.seq[at])
     at = at[newest[programs.comm[at]] - programs.seq[at] < limits.most_compared]
+    seat = numbered(programs.rank[at], programs.comm[at])
+    first = np.unique(seat, return_index=True)[1]
     ahead = np.zeros(len(programs.ranks))
     for _ in range(limits.enough):
         left = after[at] - ahead[programs.rank[at]]
         below, above = (median_of_alike(group[at], side * left)[0] * side for side in (1, -1))
-        further = _of_ranks(programs, at, left - (below + above) / 2, limits.ordinary)
+        beyond, _ = quantile_of_alike(seat, left - (below + above) / 2, limits.ordinary)
+        further = _of_ranks(programs, at[first], beyond[first], share)
         further -= np.median(further)
         ahead += further
         if np.abs(further).max() <= limits.at_once:
