@@ -209,8 +209,6 @@ def _recognised(path: Path, head: bytes) -> Importer | None:
 
 def _adopt(files: Sequence[_File]) -> list[_File]:
     """Give a file of no known kind to the importer of its series, which can say what is wrong."""
-    if all(file.importer is not None for file in files):
-        return [*files]
     series = {file.alike: file.importer for file in files if file.importer is not None}
     return [replace(file, importer=file.importer or series.get(file.alike)) for file in files]
 

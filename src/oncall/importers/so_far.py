@@ -3,7 +3,6 @@ any other."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -85,6 +84,6 @@ def have_read(paths: Sequence[Path | str]) -> None:
 
 def _size(path: Path | str) -> int:
     try:
-        return os.stat(path).st_size
+        return Path(path).stat().st_size
     except (OSError, ValueError):  # an address
         return 0

@@ -29,7 +29,7 @@ def role_named(members: str = "members") -> str:
     """SQL: tp, pp, dp, ep, cp, or another of these roles, by the role and name of a row of relation
     `members`; NULL where they do not say it."""
     # PyTorch describes the group of a device mesh's dimension as mesh_ and its name.
-    said = f"regexp_replace(lower(trim(n)), '^mesh_', '')"
+    said = "regexp_replace(lower(trim(n)), '^mesh_', '')"
     words = ", ".join(f"['{word}', '{role}']" for word, role in _WORDS)
     return f"""list_filter(list_transform([{members}.role, {members}.name], lambda n: CASE
         WHEN {said} IN {_DIMENSIONS} THEN {said}

@@ -1,13 +1,14 @@
 """For how much of the recorded time as many ranks waited as wait now.
 
-Some rank waits in almost every running job, in some jobs all but one do for half of the time. What a dump at any earlier instant would have shown is
-known from its own calls: from a rank's call of a collective to the last member's it waited for that
-member.
+Some rank waits in almost every running job, in some jobs all but one do for half of the time. What
+a dump at any earlier instant would have shown is known from its own calls: from a rank's call of a
+collective to the last member's it waited for that member.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -87,7 +88,7 @@ def _waited(
     p2p, rank = calls["p2p"], calls["rank"]
     if not len(rank):
         return None, 0
-    called_ns, ended_ns = calls["called_ns"], calls["ended_ns"]
+    called_ns = calls["called_ns"]
     order = sorted_by(rank.astype(np.int64), called_ns)
     first = np.flatnonzero(np.diff(rank[order], prepend=-1))
     since_ns = int(called_ns[order[first]].max())
@@ -97,12 +98,14 @@ def _waited(
         known = known[~p2p[known] & (calls["comm"][known] == place)]
     if not len(known):
         return max(until_ns - since_ns, 0), 0
-    rank, from_ns, over_ns = _waits({n: one[known] for n, one in calls.items()}, place is not None)
+    if len(known) < len(p2p):
+        calls = {name: values[known] for name, values in calls.items()}
+    rank, from_ns, over_ns = _waits(calls, place is not None)
     order = sorted_by(rank, from_ns)
     from_ns, over_ns = np.maximum(from_ns[order], since_ns), over_ns[order]
     # Each rank's waits without what an earlier one covers.
     first = np.flatnonzero(np.diff(rank[order], prepend=-1))
-    for begin, end in zip(first.tolist(), np.append(first[1:], len(order)).tolist(), strict=True):
+    for begin, end in pairwise(np.append(first, len(order)).tolist()):
         latest_ns = np.maximum.accumulate(over_ns[begin:end])[:-1]
         from_ns[begin + 1 : end] = np.maximum(from_ns[begin + 1 : end], latest_ns)
     over_ns = np.minimum(over_ns, until_ns)

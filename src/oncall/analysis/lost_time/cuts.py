@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from itertools import product
 
@@ -30,7 +31,7 @@ def cuts(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     enough = limits.fewest, limits.few
     regular = limits.nearly_all, limits.same_calls
     called = moments.waits, moments.shown
-    kinds = (  # mostly the first will do
+    kinds: tuple[Callable[[], Ints], ...] = (  # mostly the first will do
         lambda: kind,
         cache(lambda: numbered(kind, np.roll(signature, 1))),
         cache(
