@@ -9,6 +9,7 @@ any user, with files of root.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -157,6 +158,7 @@ def main() -> None:
     parser.add_argument("tarball", type=Path)
     parser.add_argument("--into", type=Path, default=PROJECT / "dist")
     options = parser.parse_args()
+    os.umask(0o022)  # what is installed is everybody's to read
     package = describe(options.tarball)
     with tempfile.TemporaryDirectory() as work:
         root = Path(work, "root")

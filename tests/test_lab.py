@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from oncall import __version__
 from oncall.core.errors import UsageError
 from oncall.lab import simulate_file, simulated_evidence
 from oncall.rules.authoring.testing import run_tests_of
@@ -60,3 +62,13 @@ def test_each_needs_the_other_as_it_is() -> None:
     assert product["version"] == lab["version"]
     assert product["optional-dependencies"]["lab"] == [f"oncall-lab=={lab['version']}"]
     assert f"oncall-console=={product['version']}" in lab["dependencies"]
+
+
+def test_one_version_is_named_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert version == __version__
+    for path in ("helm/oncall/Chart.yaml", "helm/oncall/values.yaml", "container/Containerfile",
+                 "kubernetes/collector.yaml", "kubernetes/oncall-watch.yaml"):  # fmt: skip
+        named = re.findall(r"(?:oncall:|(?:version|appVersion): )(\d+\.\d+\.\d+)",
+                           (ROOT / "packaging" / path).read_text())  # fmt: skip
+        assert set(named) == {version}, path

@@ -1,3 +1,3 @@
 """oncall: which rank, node, link or stage holds up a training job, and why."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

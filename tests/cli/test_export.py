@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from oncall.cli.simulate import simulate
 
@@ -103,7 +105,8 @@ def test_arrows_go_from_who_waits_to_the_culprit(document: dict[str, Any]) -> No
 
 def test_the_clocks_are_aligned_and_it_is_said_how_closely(document: dict[str, Any]) -> None:
     """Both ends of a collective end together, though the hosts' clocks are 10 ms apart."""
-    assert document["otherData"]["clocks"].startswith("2 hosts on one clock, to within ")
+    (recording,) = (one for one in of_process(document, "job") if "clocks" in one["args"])
+    assert recording["args"]["clocks"].startswith("2 hosts on one clock, to within ")
     ends: dict[Any, list[float]] = {}
     for event in document["traceEvents"]:
         if event["ph"] == "X" and event["args"].get("seq") == 3 and event["dur"]:
@@ -111,6 +114,126 @@ def test_the_clocks_are_aligned_and_it_is_said_how_closely(document: dict[str, A
             at.append(event["ts"] + event["dur"])
     assert any(len(at) > 2 for at in ends.values())
     assert all(max(at) - min(at) < 2_000 for at in ends.values())
+
+
+def test_perfettos_own_format_shows_the_same(
+    stopped: Path, document: dict[str, Any], tmp_path: Path
+) -> None:
+    """Decoded by the format's own classes: the same slices, readings, arrows and names."""
+    path = tmp_path / "x.pftrace"
+    done = oncall("export", "perfetto", stopped, "-o", path)
+    assert done.returncode == 0 and str(path) in done.stdout
+    shown = Decoded(path)
+    origin_ns = document["otherData"]["origin_unix_ns"]
+    json_names = {
+        (event["pid"], event["tid"]): event["args"]["name"]
+        for event in document["traceEvents"]
+        if event["name"] == "thread_name"
+    }
+    slices, readings, arrows = [], [], []
+    for event in document["traceEvents"]:
+        at_ns = origin_ns + round(event.get("ts", 0) * 1000)
+        if event["ph"] in "Xi":
+            track = json_names[event["pid"], event["tid"]]
+            until_ns = at_ns + round(event["dur"] * 1000) if "dur" in event else None
+            about = {name: one for name, one in event["args"].items() if one is not None}
+            slices.append((track, event["name"], at_ns, until_ns, about))
+        elif event["ph"] == "C":
+            readings.append((event["name"], at_ns, *event["args"].values()))
+        elif event["ph"] in "sf":
+            track = json_names[event["pid"], event["tid"]]
+            arrows.append((event["ph"], event["id"], track, at_ns))
+    assert (shown.slices, shown.readings, shown.arrows) == (slices, readings, arrows)
+    processes = {
+        event["args"]["name"]
+        for event in document["traceEvents"]
+        if event["name"] == "process_name"
+    }
+    first, second = sorted(shown.processes, key=lambda one: one.sibling_order_rank)[:2]
+    assert {one.process.process_name for one in shown.processes} == processes
+    assert first.process.process_name == "job" and "rank 5" in second.process.process_name
+    assert shown.clocks == {1: origin_ns, 6: origin_ns}
+
+
+class Decoded:
+    """A file in Perfetto's own format, its names looked up as its viewer does."""
+
+    def __init__(self, path: Path) -> None:
+        whole = perfetto_trace_pb2.Trace.FromString(path.read_bytes())
+        self.slices: list[Any] = []
+        self.readings: list[Any] = []
+        self.arrows: list[Any] = []
+        self.clocks: dict[int, int] = {}
+        self._tracks: dict[int, Any] = {}
+        self._names: dict[int, str] = {}
+        self._annotations: dict[int, str] = {}
+        for packet in whole.packet:
+            for one in packet.interned_data.event_names:
+                self._names[one.iid] = one.name
+            for one in packet.interned_data.debug_annotation_names:
+                self._annotations[one.iid] = one.name
+            if packet.HasField("track_descriptor"):
+                described = packet.track_descriptor
+                assert not described.parent_uuid or described.parent_uuid in self._tracks
+                self._tracks[described.uuid] = described
+            self.clocks |= {one.clock_id: one.timestamp for one in packet.clock_snapshot.clocks}
+            if packet.HasField("track_event"):
+                assert packet.sequence_flags == packet.SEQ_NEEDS_INCREMENTAL_STATE
+                self._event(packet.timestamp, packet.track_event)
+
+    @property
+    def processes(self) -> list[Any]:
+        return [one for one in self._tracks.values() if one.HasField("process")]
+
+    def _event(self, at_ns: int, event: Any) -> None:
+        track = self._tracks[event.track_uuid]
+        if event.legacy_event.phase:
+            phase = chr(event.legacy_event.phase)
+            self.arrows.append((phase, event.legacy_event.unscoped_id, track.name, at_ns))
+        elif event.type == event.TYPE_COUNTER:
+            assert track.HasField("counter")
+            self.readings.append((track.name, at_ns, event.double_counter_value))
+        elif event.type == event.TYPE_SLICE_END:
+            # The writer ends what it began last, so that the viewer need not match them.
+            name, began, about = self._open.pop(event.track_uuid)
+            self.slices.append((track.name, name, began, at_ns, about))
+        else:
+            name = self._names[event.name_iid]
+            about = {self._annotations[one.name_iid]: plain(one) for one in event.debug_annotations}
+            if event.type == event.TYPE_INSTANT:
+                self.slices.append((track.name, name, at_ns, None, about))
+            else:
+                self._open = {event.track_uuid: (name, at_ns, about)}
+
+
+def plain(annotation: Any) -> Any:
+    """A value of an annotation as JSON has it."""
+    if annotation.array_values:
+        return [plain(one) for one in annotation.array_values]
+    if annotation.dict_entries:
+        return {one.name: plain(one) for one in annotation.dict_entries}
+    kind = annotation.WhichOneof("value")
+    return [] if kind is None else getattr(annotation, kind)
+
+
+def test_without_the_package_it_is_said_what_brings_it(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "perfetto", None)
+    monkeypatch.delitem(sys.modules, "oncall.render.perfetto.as_protobuf", raising=False)
+    for name in [one for one in sys.modules if one.startswith("perfetto.")]:
+        monkeypatch.delitem(sys.modules, name)
+    done = oncall("export", "perfetto", stopped, "-o", tmp_path / "x.pftrace")
+    assert done.returncode == 2 and "pip install 'oncall-console[perfetto]'" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_large_json_names_what_is_smaller(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oncall.cli.export._LARGE_JSON_BYTES", 1000)
+    done = oncall("export", "perfetto", stopped, "-o", tmp_path / "x.json.gz")
+    assert done.returncode == 0 and "-o evidence.oncall.pftrace" in done.stderr
 
 
 def test_tables_keep_units_and_meanings(stopped: Path, tmp_path: Path) -> None:

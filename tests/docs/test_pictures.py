@@ -1,4 +1,4 @@
-"""The pictures of docs/ are what the program draws now; `make pictures` draws them anew."""
+"""The pictures of docs/ are what the program draws now; `make docs` draws them anew."""
 
 from __future__ import annotations
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
+from tests.command import oncall
 
 _PROGRAM = Path(__file__).parents[2] / "docs" / "transcripts.py"
 _spec = importlib.util.spec_from_file_location("transcripts", _PROGRAM)
@@ -36,3 +38,21 @@ def test_no_transcript_misses_its_file(document: Path) -> None:
         for block in transcripts._BLOCK.finditer(document.read_text())
         if block["info"].split()[0] == "console"
     )
+
+
+@pytest.mark.parametrize("document", transcripts.DOCUMENTS, ids=lambda path: path.name)
+def test_make_knows_what_a_document_says_to_make(document: Path) -> None:
+    makefile = (transcripts.TOP / "Makefile").read_text()
+    for target in re.findall(r"`make\s+([a-z][a-z-]*)", document.read_text()):
+        assert re.search(rf"^{target}\b.*:", makefile, re.MULTILINE), target
+
+
+def test_the_guide_of_the_hooks_shows_their_variables() -> None:
+    """But for where oncall is installed."""
+    guide = (transcripts.TOP / "docs" / "guide" / "hooks.md").read_text()
+    command, _, rest = guide.partition("    $ oncall ")[2].partition("\n")
+    shown = [line.strip() for line in rest.partition("\n\n")[0].splitlines()]
+    printed = oncall(*command.split()).stdout.splitlines()
+    assert [re.sub(r"=/\S+/", "=", line) for line in printed if line.startswith("export")] == [
+        re.sub(r"=/\S+/", "=", line) for line in shown
+    ]

@@ -17,7 +17,7 @@ from oncall.render.text.checkup import fleet_json, fleet_text, here_text
 
 _NOW_NS = 1_800_000_000 * 10**9
 _WELL: dict[str, Any] = {
-    "oncall_version": "0.1.0",
+    "oncall_version": "0.2.0",
     "collector": {"alive": True},
     "shards": {"count": 3, "newest_ns": _NOW_NS - 20 * 10**9},
     "rings": {"alive": 8, "died": 0, "dropped": 0, "jobs": {"llama": [0, 1]}, "problems": []},

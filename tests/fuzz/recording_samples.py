@@ -66,6 +66,7 @@ def _made() -> Iterator[Sample]:
     yield Sample(
         "inspector.log", b"".join(json.dumps(_inspected(n)).encode() + b"\n" for n in range(8))
     )
+    yield Sample("metrics.json", json.dumps(_inspected_otlp()).encode() + b"\n")
     yield Sample("rank0.log", b"".join(_megatrace(n) for n in range(20)))
     yield Sample("slurm-4711.out", (FIXTURES / "logs" / "slurm-4711.out").read_bytes())
     yield Sample("pfc.txt", b"100 5 1 2 1\n200 5 1 2 0\n")
@@ -177,6 +178,24 @@ def _inspected(n: int) -> dict[str, object]:
         "coll_perf": {"coll": "AllReduce", "coll_sn": n // 2, "coll_msg_size_bytes": 1024,
                       "coll_exec_time_us": 61},
     }  # fmt: skip
+
+
+def _inspected_otlp() -> dict[str, object]:
+    def point(gpu: int, number: int) -> dict[str, object]:
+        device = {"node": "h", "gpu": f"GPU{gpu}", "comm_id": "0x7f8c", "nranks": "2"}
+        call = {"collective": "AllReduce", "coll_sn": f"{number}", "algo_proto": "RING_LL"}
+        named = [
+            {"key": key, "value": {"stringValue": value}} for key, value in (device | call).items()
+        ]
+        return {"attributes": named, "timeUnixNano": "1748030377748202000", "asDouble": 61}
+
+    points = [point(gpu, number) for gpu in range(2) for number in range(4)]
+    metric = {
+        "name": "nccl_collective_exec_time_microseconds",
+        "gauge": {"dataPoints": points},
+    }
+    scope = {"scope": {"name": "nccl-inspector"}, "metrics": [metric]}
+    return {"resourceMetrics": [{"resource": {}, "scopeMetrics": [scope]}]}
 
 
 def _megatrace(n: int) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 from tests.sql import rows
 
 from oncall.core.errors import BadInput
+from oncall.evidence.coverage import NUMBERED_BY_HOST
 from oncall.evidence.incident import Incident
 from oncall.importers import nccl_inspector
 from oncall.importers.detect import load
@@ -206,3 +207,97 @@ def test_documented_samples() -> None:
             ("ReduceScatter", 1231, 40_630_000),
             ("AllReduce", 1407, None),
         ]
+
+
+# What a collector of OpenTelemetry writes of its metrics: a request a line.
+
+
+def point(value: float, **about: Any) -> dict[str, Any]:
+    named = [{"key": key, "value": {"stringValue": str(one)}} for key, one in about.items()]
+    return {"attributes": named, "timeUnixNano": str(DUMP_US * 1000), "asDouble": value}
+
+
+def request(**metrics: list[dict[str, Any]]) -> str:
+    gauges = [
+        {"name": name, "unit": "us", "gauge": {"dataPoints": points}}
+        for name, points in metrics.items()
+    ]
+    scopes = [{"scope": {"name": "nccl-inspector"}, "metrics": gauges}]
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "training"}}]}
+    return json.dumps({"resourceMetrics": [{"resource": resource, "scopeMetrics": scopes}]})
+
+
+def operations(node: str, gpu: int, *numbers: int) -> str:
+    device = {"version": "v6.2", "node": node, "gpu": f"GPU{gpu}", "comm_name": "unknown"}
+    comm = {"comm_id": "0xffffffffffffffff", "n_nodes": 2, "nranks": 4}
+    call = {"coll_msg_size_bytes": 4096, "collective": "AllReduce", "algo_proto": "NVLS_TREE_LL128"}
+    about = device | comm | call
+    return request(
+        nccl_bus_bandwidth_gbs=[point(10.5, **about, coll_sn=one) for one in numbers],
+        nccl_collective_exec_time_microseconds=[point(50, **about, coll_sn=one) for one in numbers],
+    )
+
+
+def test_operations_of_otlp_are_those_of_ranks_counted_by_host_and_gpu(tmp_path: Path) -> None:
+    devices = [("gpu10", 0), ("gpu10", 1), ("gpu9", 0), ("gpu9", 1)]
+    with Incident.empty() as incident:
+        read(
+            tmp_path,
+            incident,
+            *([operations(node, gpu, 7), operations(node, gpu, 8)] for node, gpu in devices),
+        )
+        found = rows(
+            incident,
+            "SELECT comm, seq, op, bytes, duration_ns, algo, proto, observed_ns, done, ended_ns "
+            "FROM ops WHERE rank = 0 ORDER BY seq",
+        )
+        assert found == [
+            (2**64 - 1, seq, "AllReduce", 4096, 50_000, "NVLS_TREE", "LL128", DUMP_US * 1000,
+             True, None)
+            for seq in (7, 8)
+        ]  # fmt: skip
+        assert rows(incident, "SELECT rank, node, gpu FROM ranks ORDER BY rank") == [
+            (0, "gpu9", 0),
+            (1, "gpu9", 1),
+            (2, "gpu10", 0),
+            (3, "gpu10", 1),
+        ]
+        assert rows(incident, "SELECT rank, rows, version, problem, note FROM recordings") == [
+            (rank, 2, "v6.2", None, NUMBERED_BY_HOST) for rank in (2, 3, 0, 1)
+        ]
+
+
+def test_sends_and_what_was_lost_in_otlp(tmp_path: Path) -> None:
+    device = {"version": "v6.2", "node": "gpu9", "gpu": "GPU0"}
+    send = {"comm_id": "0x5", "nranks": 2, "p2p_operation": "Send", "p2p_sn": 4, "p2p_peer": 1}
+    lines = [
+        request(nccl_p2p_exec_time_microseconds=[point(9, **device, **send)]),
+        request(nccl_p2p_dropped_total=[point(3, **device)]),
+        request(nccl_p2p_dropped_total=[point(5, **device)]),
+        request(nccl_collectives_dropped_total=[point(2, **device)]),
+    ]
+    with Incident.empty() as incident:
+        read(tmp_path, incident, lines)
+        # Its peer is a rank of the job's own numbering, which nobody names.
+        assert rows(incident, "SELECT kind, op, seq, peer, duration_ns FROM ops") == [
+            ("p2p", "Send", 4, None, 9000)
+        ]
+        assert rows(incident, "SELECT holes, problem FROM recordings") == [(7, None)]
+
+
+def test_means_of_otlp_are_no_operations(tmp_path: Path) -> None:
+    about = {"node": "gpu9", "gpu": "GPU0", "collective": "AllReduce", "message_size": "4-5MB"}
+    path = tmp_path / "metrics.json"
+    path.write_text(request(nccl_collective_exec_time_microseconds=[point(9, **about)]) + "\n")
+    with (
+        Incident.empty() as incident,
+        pytest.raises(BadInput, match="NCCL_INSPECTOR_OTEL_VERBOSE=1"),
+    ):
+        load([path], incident, "j")
+
+
+def test_a_damaged_request_is_passed_over(tmp_path: Path) -> None:
+    lines = [operations("gpu9", 0, 7), operations("gpu9", 0, 8)[:-40], '{"resourceMetrics": 5}']
+    with Incident.empty() as incident:
+        read(tmp_path, incident, lines)
+        assert rows(incident, "SELECT seq FROM ops") == [(7,)]

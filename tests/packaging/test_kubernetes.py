@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,12 @@ def test_the_image_starts_the_collector_and_keeps_evidence_in_the_mounted_folder
 
 
 def test_the_image_takes_oncall_from_its_wheel() -> None:
-    """On PyPI, the name is another project's: what installs it first must not ask there."""
+    """What installs it first must not ask an index; `oncall` there is another project."""
     text = (PACKAGING / "container" / "Containerfile").read_text()
-    first = re.findall(r"pip install (.*?)\boncall\b", text, re.DOTALL)[0]
-    assert "--no-index" in first and "--find-links" in first
+    project = tomllib.loads((PACKAGING.parent / "pyproject.toml").read_text())["project"]
+    options, name = re.findall(r"pip install (.*?) (oncall\S*)", text)[0]
+    assert "--no-index" in options and "--find-links" in options
+    assert name == project["name"]
+    (again, extras) = re.findall(r"'(oncall\S*)\[(\S+)\]'", text)[0]
+    assert again == project["name"]
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])

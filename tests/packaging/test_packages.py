@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-NAME = "oncall-node-0.1.0-python3.11-linux-x86_64"
+NAME = "oncall-node-0.2.0-python3.11-linux-x86_64"
 ON_A_MACHINE = {
     "/opt/oncall/bin/oncall",
     "/opt/oncall/lib/__main__.py",
@@ -77,7 +77,7 @@ def files_below(root: Path) -> set[str]:
 def test_the_deb_is_installed_and_removed(tarball: Path, tmp_path: Path) -> None:
     need("dpkg-deb", "dpkg")
     package = built("deb", tarball)
-    assert package.name == "oncall-node_0.1.0_amd64.deb"
+    assert package.name == "oncall-node_0.2.0_amd64.deb"
     shown = run("dpkg-deb", "--info", package)
     assert "Recommends: python3.11, openssh-client" in shown
     assert "root/root" in run("dpkg-deb", "--contents", package)
@@ -97,7 +97,7 @@ def test_the_deb_is_installed_and_removed(tarball: Path, tmp_path: Path) -> None
 def test_the_rpm_is_installed_and_removed(tarball: Path, tmp_path: Path) -> None:
     need("rpmbuild", "rpm")
     package = built("rpm", tarball)
-    assert package.name == "oncall-node-0.1.0.x86_64.rpm"
+    assert package.name == "oncall-node-0.2.0.x86_64.rpm"
     assert set(run("rpm", "-qpl", package).split()) >= ON_A_MACHINE - {
         "/opt/oncall/bin/oncall",
         "/opt/oncall/lib/__main__.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +19,7 @@ class Receiver:
     answer: str = ""
     received: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     hang: threading.Event | None = None
+    decode: Callable[[bytes], Any] = json.loads
     port: int = 0
 
     @property
@@ -33,7 +34,7 @@ def receiving(receiver: Receiver) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            receiver.received.append((self.path, dict(self.headers), json.loads(body)))
+            receiver.received.append((self.path, dict(self.headers), receiver.decode(body)))
             if receiver.hang is not None:
                 receiver.hang.wait(20)
             statuses = receiver.statuses

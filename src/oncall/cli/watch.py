@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from oncall.watch.announcement import Announcement
     from oncall.watch.metrics import Seen
     from oncall.watch.settings import WatchSettings
+    from oncall.watch.sources import Source
     from oncall.watch.targets.target import Target
 
 
@@ -151,7 +152,12 @@ def watch(
         elif hosts is not None or inventory is not None:
             stacks = partial(stacks_now, partial(reach_fleet, hosts, inventory))
         watcher = Watcher(
-            source, kept, settings, Judging(read.in_force, read.skipped), stacks=stacks
+            source,
+            kept,
+            settings,
+            Judging(read.in_force, read.skipped),
+            stacks=stacks,
+            say=_saying(settings, source),
         )
         if settings.metrics is not None and not once:
             _serve_metrics(settings.metrics, lambda: watcher.seen, watcher.alive, stack)
@@ -190,6 +196,21 @@ def _serve_metrics(
     except OSError as error:
         raise UsageError(f"`metrics` in [watch]: {address}: {error.strerror}") from error
     stack.callback(server.close)
+
+
+def _saying(settings: WatchSettings, source: Source) -> Callable[[str], None]:
+    """Where a line of the watch goes: the terminal, and collectors of OpenTelemetry."""
+    from oncall.watch.targets.otlp import Otlp
+    from oncall.watch.watcher import print_line
+
+    collectors = [one.target for one in settings.notify.values() if isinstance(one.target, Otlp)]
+
+    def say(text: str) -> None:
+        print_line(text)
+        for one in collectors:
+            one.log(source.job, text)
+
+    return say
 
 
 @contextmanager

@@ -19,7 +19,7 @@ _TABLE = {
     "oncall.importers.ras.diagnostics": "reports of NCCL's diagnostics (NCCL DIAG)",
     "oncall.importers.xpu_timer": "metrics of DLRover's xpu_timer",
     "oncall.importers.clog": "logs of torchcomms' clog",
-    "oncall.importers.nccl_inspector": "NCCL Inspector JSON lines",
+    "oncall.importers.nccl_inspector": "NCCL Inspector JSON lines, or OTLP",
     "oncall.importers.megatrace.importer": "Megatrace logs",
     "oncall.importers.straggler.importer": "straggler-analysis traces (CSV or Parquet)",
     "oncall.importers.switches.simulation": "files of the Vedrfolnir network simulator",

@@ -1,4 +1,4 @@
-"""NCCL Inspector: completed operations as JSON lines (formats v4.0 to v5.x).
+"""NCCL Inspector: completed operations as JSON lines (formats v4.0 to v5.x), or as OTLP JSON.
 
 Only operations that completed are in these files, and by default they are written at the end of
 the job: they show stragglers, never hangs.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import duckdb
 import numpy as np
 
 from oncall.core.errors import BadInput, Unreadable
+from oncall.evidence.coverage import NUMBERED_BY_HOST
 from oncall.evidence.incident import Incident, Words
-from oncall.importers import files
+from oncall.importers import files, nccl_inspector_otlp
 from oncall.importers.process_ranks import Members, Numbering, Process, number, write_members
 from oncall.importers.recordings import append_recording
 from oncall.importers.tables import Database, json_lines, reason
@@ -58,7 +60,7 @@ _SETUP = f"""
         file INTEGER, number BIGINT, comm UBIGINT, name VARCHAR, place INTEGER, size INTEGER,
         host VARCHAR, pid BIGINT, version VARCHAR, observed_ns BIGINT, kind VARCHAR, op VARCHAR,
         sn BIGINT, peer INTEGER, bytes BIGINT, duration_ns BIGINT, algo VARCHAR, proto VARCHAR,
-        enqueued_ns BIGINT, started_ns BIGINT, ended_ns BIGINT, lost BIGINT);
+        enqueued_ns BIGINT, started_ns BIGINT, ended_ns BIGINT, lost BIGINT, gpu INTEGER);
     CREATE MACRO small(n) AS CASE WHEN n BETWEEN 0 AND {_MOST_RANKS} THEN n END;
     CREATE MACRO positive(n) AS CASE WHEN n >= 0 THEN n END;
 """
@@ -92,7 +94,8 @@ _LOAD = """
         ns(coalesce(c.event_trace_ts.coll_start_ts, p.event_trace_ts.p2p_start_ts)),
         list_min([ns(e.kernel_start_ts) FOR e IN events]),
         list_max([ns(e.kernel_stop_ts) FOR e IN events]),
-        coalesce(dump_stats.coll_dropped_total, 0) + coalesce(dump_stats.p2p_dropped_total, 0)
+        coalesce(dump_stats.coll_dropped_total, 0) + coalesce(dump_stats.p2p_dropped_total, 0),
+        NULL
     FROM (SELECT *, coll_perf AS c, p2p_perf AS p, coalesce(
               coll_perf.event_trace_ts.kernel_events,
               p2p_perf.event_trace_ts.kernel_events) AS events
@@ -134,8 +137,10 @@ def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone
     """Whether `head` starts like Inspector's JSON lines, or its text for Prometheus."""
     if head.lstrip()[:1] != b"{":
         return _PROMETHEUS.match(head) is not None
-    return b'"inspector_output_format_version"' in head or (
-        b'"header"' in head and (b'"coll_perf"' in head or b'"p2p_perf"' in head)
+    return (
+        b'"inspector_output_format_version"' in head
+        or nccl_inspector_otlp.recognises(head)
+        or (b'"header"' in head and (b'"coll_perf"' in head or b'"p2p_perf"' in head))
     )
 
 
@@ -146,7 +151,7 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
     recording's problem; the rest is kept.
     """
     with Database() as db:
-        db.con.execute(_SETUP)
+        db.con.execute(_SETUP + nccl_inspector_otlp.SETUP)
         problems = [_load(db, file, path) for file, path in enumerate(paths)]
         try:
             with db.deadline(*paths):
@@ -158,8 +163,15 @@ def read(paths: Sequence[Path], incident: Incident, job: str) -> None:
 def _load(db: Database, file: int, path: Path) -> str | None:
     """Put one file's lines into `line`; returns why it could not be read at all, if so."""
     try:
-        if _PROMETHEUS.match(files.head(path, _MOST_HEAD_BYTES)):
+        head = files.head(path, _MOST_HEAD_BYTES)
+        if _PROMETHEUS.match(head):
             return _NO_OPERATIONS
+        if nccl_inspector_otlp.recognises(head):
+            shape, select = json_lines(nccl_inspector_otlp.SHAPE), nccl_inspector_otlp.LOAD
+            problem = db.load("line", path, shape, select, [file])
+            means = "SELECT 1 FROM line WHERE file = ? AND kind = 'mean' LIMIT 1"
+            found = db.con.execute(means, [file]).fetchone()
+            return nccl_inspector_otlp.MEANS if found else problem
         return db.load("line", path, json_lines(_SHAPE), _LOAD, [file])
     except Unreadable as error:
         return str(error)
@@ -168,9 +180,12 @@ def _load(db: Database, file: int, path: Path) -> str | None:
 def _write(
     db: Database, incident: Incident, job: str, paths: Sequence[Path], problems: list[str | None]
 ) -> None:
+    of_devices = nccl_inspector_otlp.place_devices(db.con)
     db.con.execute(_NUMBERED)
     comms = _members(db.con)
     numbering = number(comms)
+    if of_devices:
+        numbering = replace(numbering, note=NUMBERED_BY_HOST)
     write_members(incident, job, comms, numbering)
     _write_ops(db, incident, job, numbering)
     for file, path in enumerate(paths):
@@ -179,14 +194,15 @@ def _write(
 
 def _members(con: duckdb.DuckDBPyConnection) -> dict[int, Members]:
     rows = con.execute(
-        f"""SELECT comm, place, max(size), arg_max(host, number), arg_max(pid, number), max(name)
+        f"""SELECT comm, place, max(size), arg_max(host, number), arg_max(pid, number), max(name),
+                any_value(gpu)
             FROM line WHERE {_GOOD} GROUP BY comm, place ORDER BY comm, place"""
     ).fetchall()
     comms: dict[int, Members] = {}
-    for comm, place, size, host, pid, name in rows:
+    for comm, place, size, host, pid, name, gpu in rows:
         members = comms.setdefault(comm, Members(size, name=name))
         if host is not None or pid is not None:
-            members.processes[place] = Process(host, pid)
+            members.processes[place] = Process(host, pid, gpu)
     return comms
 
 
@@ -233,7 +249,7 @@ def _write_recording(
                 count(*) FILTER (NOT coalesce({_GOOD} OR kind = 'stats', false)) AS bad,
                 max(version), list(DISTINCT (comm, place)) FILTER ({_GOOD}),
                 (SELECT sum(lost) FROM (SELECT max(lost) AS lost FROM line WHERE file = $file
-                                        GROUP BY comm, place))
+                                        GROUP BY comm, place, host, gpu, op))
             FROM line WHERE file = $file""",
         {"file": file},
     ).fetchone()

@@ -66,7 +66,7 @@ def number(
     world = _world(comms, known, world_size)
     if world is None:
         identified = {p for members in comms.values() for p in members.processes.values()}
-        ordered = sorted((p for p in identified if known[p] == 1), key=_place)
+        ordered = sorted((p for p in identified if known[p] == 1), key=by_host)
         homes = dict(enumerate(ordered))
     else:
         homes = comms[world].processes
@@ -124,7 +124,7 @@ def _world(comms: Mapping[int, Members], known: Counter[Process], least_size: in
     return None
 
 
-def _place(process: Process) -> tuple[list[tuple[int, int, str]], int, int]:
+def by_host(process: Process) -> tuple[list[tuple[int, int, str]], int, int]:
     """Sort key: host with its numbers as numbers, then GPU, then process id."""
     host = [
         (0, int(part), "") if part.isdecimal() else (1, 0, part)

@@ -1,8 +1,8 @@
 """Install the hooks at a stable path for launchers.
 
     DIR/liboncall_hooks.so -> current/x86_64/liboncall_hooks.so     what a launcher names
-    DIR/current -> versions/0.1.0-1c9f03a7be52                      switched in one step
-    DIR/versions/0.1.0-1c9f03a7be52/{x86_64,aarch64}/...            never written to again
+    DIR/current -> versions/0.2.0-1c9f03a7be52                      switched in one step
+    DIR/versions/0.2.0-1c9f03a7be52/{x86_64,aarch64}/...            never written to again
 
 Jobs have the libraries mapped: a file written anew in place would change under them. So every
 version has a folder of its own, and names are links that a rename replaces: who is killed, or

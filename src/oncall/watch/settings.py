@@ -11,7 +11,7 @@
     runbook_url = "https://wiki/oncall/$verdict"    # and dashboard_url: oncall.watch.links
 
     [watch.notify.slack]
-    kind = "apprise"               # or "cloudevents", "alertmanager"
+    kind = "apprise"               # or "cloudevents", "alertmanager", "otlp"
     url_file = "/etc/oncall/slack.url"       # or url_env = "SLACK_URL"
     title = "$job: $headline"
     severity = "warning"           # the least that is sent
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -40,9 +41,10 @@ from oncall.watch.links import NO_LINKS, Links, checked_template, url_template
 from oncall.watch.targets.alertmanager import Alertmanager
 from oncall.watch.targets.apprise_target import Apprise
 from oncall.watch.targets.cloudevents import CloudEvents
+from oncall.watch.targets.otlp import Otlp, endpoint
 from oncall.watch.targets.target import SEVERITIES, Target
 
-_KINDS = ("apprise", "cloudevents", "alertmanager")
+_KINDS = ("apprise", "cloudevents", "alertmanager", "otlp")
 _OF_TARGET = {
     *("kind", "url", "url_file", "url_env", "token_file", "token_env", "severity", "timeout"),
     *("title", "body", "labels"),
@@ -113,6 +115,8 @@ def read_watch_settings(file: Path | None = None) -> WatchSettings:
             except UsageError as error:
                 raise BadInput(str(table.path), f"{place} {error}") from None
             values[name] = read
+    if endpoint() and not any(isinstance(one.target, Otlp) for one in targets.values()):
+        targets = _of_environment() | targets
     links = Links(**{name: values.pop(name) for name in _LINKS.values() if name in values})
     return WatchSettings(**values, links=links, notify=targets)
 
@@ -152,6 +156,15 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _of_environment() -> dict[str, NotifyTarget]:
+    """The collector that the environment names, for any program: no reason not to watch."""
+    try:
+        return {"otlp": _target("otlp", {"kind": "otlp", "severity": "info"})}
+    except UsageError as error:
+        print(f"oncall: OTEL_EXPORTER_OTLP_ENDPOINT is set, but {error}", file=sys.stderr)
+        return {}
+
+
 def _targets(tables: Any) -> dict[str, NotifyTarget]:
     if not isinstance(tables, dict):
         raise UsageError("must be tables such as [watch.notify.slack]")
@@ -182,12 +195,18 @@ def _target(name: str, values: Mapping[str, Any]) -> NotifyTarget:
         if key in values:
             raise UsageError(f"`{key}` is for apprise alone")
     url = _secret(values, "url")
-    if url is None or urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    used = urlsplit(url or (endpoint() if kind == "otlp" else ""))
+    if used.scheme not in ("http", "https") or not used.hostname:
         raise UsageError("needs an http or https URL: url, url_file or url_env")
-    if urlsplit(url).password is not None:
+    if used.password is not None:
         raise UsageError("has a password in its URL: use token_file")
     timeout_s = _duration(values.get("timeout", "10s")) / NS_PER_S
     token = _secret(values, "token")
+    if kind == "otlp":
+        collector = Otlp(name, url, token, timeout_s)
+        collector.check()
+        return NotifyTarget(collector, severity)
+    url = used.geturl()
     if kind == "cloudevents":
         return NotifyTarget(CloudEvents(name, url, token, timeout_s), severity)
     labels = values.get("labels", {})

@@ -90,7 +90,7 @@ class Watcher:
         self._judging = judging
         self._stacks = stacks
         self._clock = clock
-        self._say = say or _print
+        self._say = say or print_line
         self._kept = folder.load(source.job)
         targets = {name: one.target for name, one in settings.notify.items()}
         self._outbox = Outbox(targets, self._save)
@@ -350,7 +350,8 @@ class Watcher:
                 self._say(text)
 
 
-def _print(text: str) -> None:
+def print_line(text: str) -> None:
+    """A line on stderr, with the time."""
     print(f"{datetime.now(UTC):%H:%M:%S} UTC  {text}", file=sys.stderr, flush=True)
 
 

@@ -70,5 +70,6 @@ def of_like_iterations(late_ns: Times, length_ms: float) -> Lateness:
         cut=none > 0,
         ahead=0.0,
         stretches=False,
+        extra=none > 0,
     )
     return Lateness(late_ns, np.arange(ranks), each, timed=True)

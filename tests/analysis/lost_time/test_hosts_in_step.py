@@ -99,27 +99,36 @@ def test_ranks_that_are_late_by_turns_hide_no_long_stall(job: Job) -> None:
     assert causes(job, in_step(layers(20), uneven)) == {("own", 2)}
 
 
-@pytest.mark.parametrize(("op", "found"), [("Barrier", set()), ("AllReduce", {("perhaps", 0)})])
-def test_a_save_that_others_wait_for_in_a_barrier_is_no_loss(
-    job: Job, op: str, found: set[tuple[str, int]]
-) -> None:
+@pytest.mark.parametrize("op", ["Barrier", "AllReduce"])
+def test_a_save_before_a_call_that_most_steps_lack_is_no_loss(job: Job, op: str) -> None:
     steps = [calls + [(op, 2)] * (number in (2, 4)) for number, calls in enumerate(layers(7))]
 
     def save(_step: int, rank: int, number: int) -> float:
         return 1000.0 if rank == 0 and number == 9 else 0.0
 
-    assert causes(job, in_step(steps, save)) == found
+    assert causes(job, in_step(steps, save)) == set()
+
+
+def test_who_is_late_in_steps_that_also_log_is_late_in_calls_that_all_steps_have(job: Job) -> None:
+    steps = [
+        calls + [("AllReduce", 1)] * (number % 5 == 4) for number, calls in enumerate(layers(20))
+    ]
+
+    def collects(step: int, rank: int, number: int) -> float:
+        return 150.0 * (step % 5 == 4 and rank == 3 and number in (1, 5))
+
+    assert causes(job, in_step(steps, collects)) == {("own", 3)}
 
 
 @pytest.mark.parametrize("evaluates", [True, False])
 def test_an_evaluation_is_longer_by_design(evaluates: bool) -> None:
     """The same time in calls that no other step makes, or in those that all make."""
-    steps = [list(calls) for calls in layers(6)]
+    steps = [list(calls) for calls in layers(12)]
     if evaluates:
         steps[2] += [("AllReduce", 2)] * 4
 
     def work(step: int, _rank: int, number: int) -> float:
-        return 400.0 if step == 2 and (number > 8 if evaluates else number < 4) else 0.0
+        return 200.0 if step == 2 and (number > 8 if evaluates else number < 4) else 0.0
 
     with Incident.empty() as incident:
         incident.append("ops", in_step(steps, work))

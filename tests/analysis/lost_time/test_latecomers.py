@@ -38,9 +38,11 @@ def test_ranks_without_others_are_late_by_chance() -> None:
         ([0], 0.3, [4, 5, 6, 7], False),
         ([0], 0.1, [2, 3, 5, 6], False),  # it began, and ended
         ([0], 0.1, [], False),
+        ([0, 1, 2, 3], 0.5, [4], True),  # a whole replica saves
+        ([0, 1, 2, 3], 0.1, [4, 5, 6, 7], False),
     ],
 )
-def test_rank_0_may_serve_all_others(
+def test_rank_0_or_its_replica_may_serve_all_others(
     ranks: list[int], share: float, late: list[int], duty: bool
 ) -> None:
     flags = np.zeros(16, dtype=np.bool_)

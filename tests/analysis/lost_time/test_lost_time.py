@@ -30,7 +30,7 @@ def found(columns: dict[str, Any]) -> tuple[Causes, dict[str, Any]]:
     with Incident.empty() as incident:
         incident.append("ops", columns)
         incident.require(["lost_time"])
-        names = ("entry", "cause", "rank", "share", "iterations", "gain_ns", "replay_error")
+        names = ("entry", "cause", "rank", "share", "iterations", "replay_error", "whole")
         rows = [
             dict(zip(names, row, strict=True))
             for row in incident.con.execute(
@@ -103,7 +103,7 @@ def test_one_iteration_has_to_cost_as_much_as_if_all_did(
     assert set(causes) == ({(cause, (who,))} if cause else set())
 
 
-def test_what_one_interrupt_may_cost_is_not_worth_a_verdict() -> None:
+def test_what_one_interrupt_may_cost_is_no_accusation_and_no_all_clear() -> None:
     """The same job a hundred times as fast: rank 2 costs 25 %, but 4 ms in all."""
 
     def work(iteration: int, rank: int, layer: int) -> int:
@@ -119,6 +119,7 @@ def test_what_one_interrupt_may_cost_is_not_worth_a_verdict() -> None:
     causes, account = found(columns)
     assert causes == {}
     assert account["iterations"] == ITERATIONS - 2
+    assert not account["whole"]
 
 
 def test_what_all_wait_for_elsewhere_costs_nothing() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,38 +141,62 @@ def test_doctor_folds_what_is_equal_and_says_what_to_type(
     assert max(map(len, said.stdout.splitlines())) <= 80
 
 
-def test_doctor_is_content_with_a_node_that_collects(nodes: Loopback, tmp_path: Path) -> None:
-    environment = _configured(nodes, tmp_path, "auto")
-    node = nodes.nodes["inner"]
-    collector = subprocess.Popen(
-        [sys.executable, "-m", "oncall.cli.main", "collect"],
-        env={
-            **os.environ,
-            "ONCALL_NODE": "inner",
-            "ONCALL_DATA_DIR": str(node.data),
-            "ONCALL_RUN_DIR": str(node.run),
-        },
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+@contextmanager
+def _collecting(nodes: Loopback, *names: str) -> Iterator[None]:
+    """Collectors on these nodes."""
+    collectors = [
+        subprocess.Popen(
+            [sys.executable, "-m", "oncall.cli.main", "collect"],
+            env={
+                **os.environ,
+                "ONCALL_NODE": name,
+                "ONCALL_DATA_DIR": str(nodes.nodes[name].data),
+                "ONCALL_RUN_DIR": str(nodes.nodes[name].run),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for name in names
+    ]
     try:
         until = time.monotonic() + _MOST_S
-        while not (node.run / "collector.sock").exists():
-            assert time.monotonic() < until and collector.poll() is None
+        while not all((nodes.nodes[name].run / "collector.sock").exists() for name in names):
+            assert time.monotonic() < until and not any(one.poll() for one in collectors)
             time.sleep(0.05)
-        said = _oncall("doctor", "inner", "--format", "json", **environment)
-        assert said.returncode == 0, said.stdout
-        (host,) = json.loads(said.stdout)["hosts"]
-        assert (host["node"], host["collector"], host["transport"]) == (
-            "inner",
-            {"alive": True},
-            "in-process",
-        )
-        assert "through bastion" in host["why"]
+        yield
     finally:
-        collector.terminate()
-        collector.wait(_MOST_S)
+        for one in collectors:
+            one.terminate()
+        for one in collectors:
+            one.wait(_MOST_S)
+
+
+def test_doctor_is_content_with_a_node_that_collects(nodes: Loopback, tmp_path: Path) -> None:
+    environment = _configured(nodes, tmp_path, "auto")
+    with _collecting(nodes, "inner"):
+        said = _oncall("doctor", "inner", "--format", "json", **environment)
+    assert said.returncode == 0, said.stdout
+    (host,) = json.loads(said.stdout)["hosts"]
+    assert (host["node"], host["transport"]) == ("inner", "in-process")
+    assert host["collector"]["alive"]
+    assert "through bastion" in host["why"]
+
+
+def test_the_guide_shows_what_doctor_prints(nodes: Loopback, tmp_path: Path) -> None:
+    """But for numbers, and where lines are folded because of them."""
+    guide = Path(__file__).parents[3] / "docs" / "guide" / "fleet.md"
+    command, _, shown = guide.read_text().partition("    $ oncall ")[2].partition("\n")
+    shown = re.split(r"\n(?=\S)", shown, maxsplit=1)[0]
+    environment = _configured(nodes, tmp_path, "auto")
+    with _collecting(nodes, "gpu001", "gpu002", "gpu003", "inner"):
+        said = _oncall(*shlex.split(command), **environment)
+    assert _without_numbers(said.stdout) == _without_numbers(shown)
+
+
+def _without_numbers(text: str) -> list[str]:
+    one_line = " ".join(text.split())
+    return re.sub(r"([\d.]+( (d|h|min|[nµm]?s|[KMGT]iB)\b)? ?)+", "0 ", one_line).split()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import defaultdict
 from typing import Any
@@ -10,25 +11,26 @@ import pytest
 
 from oncall.core.diagnosis import Coverage, Diagnosis
 from oncall.evidence.incident import Incident
-from oncall.render.perfetto import perfetto_trace
+from oncall.render.perfetto.as_json import write_json
+from oncall.render.perfetto.trace import trace
 from oncall.views import incident_tracks
 
 
-def trace(incident: Incident) -> list[dict[str, Any]]:
+def shown_of(incident: Incident) -> list[dict[str, Any]]:
     nothing = Diagnosis("pipe", None, None, Coverage(1, 1, 8, 8), ())
     clocks = incident_tracks.prepare(incident)
-    pieces = perfetto_trace(
-        nothing, clocks, incident_tracks.events(incident), incident_tracks.arrows(incident)
-    )
-    events: list[dict[str, Any]] = json.loads("".join(pieces))["traceEvents"]
-    return events
+    written = io.BytesIO()
+    events, arrows = incident_tracks.events(incident), incident_tracks.arrows(incident)
+    write_json(trace(nothing, clocks, events, arrows), written)
+    shown: list[dict[str, Any]] = json.loads(written.getvalue())["traceEvents"]
+    return shown
 
 
 @pytest.mark.parametrize("recorded", ["delayed", "grouped"])
 def test_slices_of_a_thread_nest(recorded: str, request: pytest.FixtureRequest) -> None:
     """What Perfetto asks of complete events: one ends before the next begins, or holds it."""
     lanes = defaultdict(list)
-    for event in trace(request.getfixturevalue(recorded)):
+    for event in shown_of(request.getfixturevalue(recorded)):
         if event["ph"] == "X":
             lanes[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     for spans in lanes.values():
@@ -44,7 +46,7 @@ def test_slices_of_a_thread_nest(recorded: str, request: pytest.FixtureRequest) 
 def test_each_send_is_an_arrow_from_within_its_task_to_the_one_that_waits(
     recorded: str, pipelines: int, request: pytest.FixtureRequest
 ) -> None:
-    events = trace(request.getfixturevalue(recorded))
+    events = shown_of(request.getfixturevalue(recorded))
     slices = [e for e in events if e["ph"] == "X"]
     fourth = {
         (one["pid"], one["tid"], one["ts"], one["ts"] + one["dur"])
@@ -66,7 +68,7 @@ def test_each_send_is_an_arrow_from_within_its_task_to_the_one_that_waits(
 
 
 def test_the_critical_path_has_a_track_of_its_own(delayed: Incident) -> None:
-    events = trace(delayed)
+    events = shown_of(delayed)
     (pid,) = (
         e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] == "job"
     )

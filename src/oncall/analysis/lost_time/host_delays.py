@@ -13,7 +13,7 @@ import numpy as np
 
 from oncall.analysis.common.quantiles import median_of_alike
 from oncall.analysis.lost_time.arrays import NONE, Ints, Times, numbered
-from oncall.analysis.lost_time.iterations import Iterations, served
+from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments
 from oncall.analysis.lost_time.programs import Programs, matched
@@ -23,8 +23,8 @@ def host_delays(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
 ) -> Times:
     """By how much each rank's host held up its own calls in each iteration, and the largest part of
-    that before one call (2, s, r), ns; NaN where not recorded whole. What rank 0 does for others
-    that wait in a barrier is none."""
+    that before one call (2, s, r), ns; NaN where not recorded whole. What is
+    done for `extra` calls is none."""
     number = iterations.number
     at = np.flatnonzero(number != NONE)
     at = at[at > 0]
@@ -36,7 +36,7 @@ def host_delays(
     own_ns = np.where(own_ns >= limits.exact, own_ns, 0.0)
     shape = (len(iterations.begin_ns), len(programs.ranks))
     place = number[at] * shape[1] + programs.rank[at]
-    own_ns = np.where(served(programs, iterations, call_ns, limits)[at], 0.0, own_ns)
+    own_ns = np.where(iterations.extra[at], 0.0, own_ns)
     found = np.zeros((2, shape[0] * shape[1]))
     np.add.at(found[0], place, own_ns)
     np.maximum.at(found[1], place, own_ns)

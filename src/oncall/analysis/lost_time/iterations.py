@@ -30,7 +30,7 @@ from oncall.analysis.lost_time.arrays import (
 from oncall.analysis.lost_time.cuts import cuts, even_cuts
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments
-from oncall.analysis.lost_time.programs import Programs, barriers_of
+from oncall.analysis.lost_time.programs import Programs
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Iterations:
     """The iteration of each node (n,), NONE outside; their begins and lengths (s,), ns; a hash of
     each rank's calls in them (s, r), 0 where not recorded whole. `span` (s,): of iterations in one,
     only the mean length is known; NONE: not even that. `cut` (n,) ends them. `ahead`: by which part
-    of an iteration hosts are ahead of their devices at its end."""
+    of an iteration hosts are ahead of their devices at its end. `extra` (n,): calls that most of
+    them do not have, as evaluations, logs and checkpoints make: no part of an iteration."""
 
     number: Ints
     begin_ns: Ints
@@ -48,12 +49,13 @@ class Iterations:
     cut: Flags
     ahead: float
     stretches: bool  # of equal time: nothing shows where iterations begin
+    extra: Flags
     waited_ns: Times | None = None  # by each rank (s, r), where a recorder measured it
 
     @cached_property
     def nth(self) -> Ints:
-        """The place of each node in its iteration (n,)."""
-        place = np.arange(len(self.number))
+        """The place of each node among those of its iteration that most have (n,)."""
+        place = np.cumsum(~self.extra)
         begins = np.diff(self.number, prepend=NONE - 1) != 0
         return np.asarray(place - np.maximum.accumulate(np.where(begins, place, 0)))
 
@@ -119,7 +121,7 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
     length[number, programs.rank[begin]] = reached_ns[end + 1] - reached_ns[begin + 1]
     inside = _inside(len(cut), begin, end, number, order)
     # Stages differ in the order of calls, not in kinds.
-    called = _kinds_called if stretches and not programs.batch.any() else programs_called
+    called = kinds_called if stretches and not programs.batch.any() else programs_called
     program = called(programs, inside, (len(order), length.shape[1]))
     found = Iterations(
         number=inside,
@@ -130,8 +132,9 @@ def iterations_of(programs: Programs, moments: Moments, limits: Limits) -> Itera
         cut=cut,
         ahead=_ahead(programs, moments, cut, limits) / float(np.nanmedian(length)),
         stretches=stretches,
+        extra=np.zeros(len(cut), dtype=np.bool_),
     )
-    return found if stretches else like_most(found, limits)
+    return found if stretches else like_most(found, programs, limits)
 
 
 def _edges(programs: Programs, cut: Flags, limits: Limits) -> _Edges:
@@ -173,38 +176,44 @@ def _inside(nodes: int, begin: Ints, end: Ints, number: Ints, order: Ints) -> In
     return np.cumsum(change)[:-1] - 1
 
 
-def like_most(found: Iterations, limits: Limits) -> Iterations:
-    """Without those in which most ranks made other calls than they mostly do: evaluations and
-    checkpoints. Where no two are alike, all of them."""
+def like_most(found: Iterations, programs: Programs, limits: Limits) -> Iterations:
+    """What others made beside all calls of most is `extra`; without those in which most ranks did
+    not make all of them. Where no two are alike, all as they are."""
     common = found.mostly_called
     there = found.program != 0
-    same = ((found.program == common) & there).sum(1) >= limits.same_calls * there.sum(1)
-    if same.sum() < max(limits.fewest, len(same) / 2):
+    alike = (found.program == common) & there
+    same = alike.sum(1) >= limits.same_calls * there.sum(1)
+    if same.all() or same.sum() < max(limits.few, len(same) / 2):
         return found
+    ranks, typical = there.shape[1], alike.argmax(0)
+    made = _made_as_in(typical, found, programs)
+    inside = np.flatnonzero(made & (found.number != NONE))
+    each = found.number[inside] * ranks + programs.rank[inside]
+    calls = np.bincount(each, minlength=there.size).reshape(there.shape)
+    alike |= there & (calls == calls[typical, np.arange(ranks)])
+    same = alike.sum(1) >= limits.same_calls * there.sum(1)
     place = np.append(np.where(same, np.cumsum(same) - 1, NONE), NONE)
+    number = place[found.number]
     return replace(
         found,
-        number=place[found.number],
+        number=number,
         begin_ns=found.begin_ns[same],
         length_ns=found.length_ns[same],
-        program=found.program[same],
+        program=np.where(alike, common, found.program)[same],
         span=found.span[same],
+        extra=~made & (number != NONE),
         waited_ns=None if found.waited_ns is None else found.waited_ns[same],
     )
 
 
-def served(programs: Programs, iterations: Iterations, came_ns: Times, limits: Limits) -> Flags:
-    """The nodes (n,) of barriers to which rank 0 came last, `came_ns` (n,), and which most
-    iterations do not have: there others wait while it saves or logs for all of them."""
-    number, found = iterations.number, np.zeros(len(came_ns), dtype=np.bool_)
-    at = np.flatnonzero(barriers_of(programs) & (number != NONE))
-    if not len(at) or len(np.unique(number[at])) > limits.mostly * len(iterations.begin_ns):
-        return found
-    group = numbered(programs.comm[at], programs.seq[at])
-    order = np.lexsort((came_ns[at], group))
-    last = np.append(np.diff(group[order]) != 0, True)
-    found[at] = (programs.ranks[programs.rank[at[order[last]]]] == 0)[group]
-    return found
+def _made_as_in(iteration: Ints, found: Iterations, programs: Programs) -> Flags:
+    """The nodes (n,) that are as often of their kind, or less often, in that iteration of their
+    rank (r,)."""
+    mine = numbered(programs.rank, programs.signature.astype(np.int64))
+    call = numbered(mine, nth_of(numbered(mine, found.number)))
+    in_it = np.zeros(int(call.max()) + 1, dtype=np.bool_)
+    in_it[call[found.number == iteration[programs.rank]]] = True
+    return np.asarray(in_it[call])
 
 
 def programs_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
@@ -218,7 +227,7 @@ def programs_called(programs: Programs, inside: Ints, shape: tuple[int, int]) ->
     return found.reshape(shape)
 
 
-def _kinds_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
+def kinds_called(programs: Programs, inside: Ints, shape: tuple[int, int]) -> Hashes:
     """A hash of the kinds of each rank's calls (s, r), whatever their number and order: stretches
     of equal time do not begin at the same call."""
     at = np.flatnonzero(inside != NONE)

@@ -177,7 +177,9 @@ def counts_alone(lost_ns: float, length_ns: Times, limits: Limits) -> bool:
 def is_duty(
     ranks: Sequence[int], share: float, late: Flags, limits: Limits, always: bool = False
 ) -> bool:
-    """Whether rank 0 may be late because it logs and saves for all others: it alone, and never in
-    two iterations (s,) in a row, in order of time; or, by a small `share` of them, `always`."""
+    """Whether ranks may be late because they save for all others, as rank 0 does, or all of its
+    replica: never in two iterations (s,) in a row, in order of time; or because rank 0 logs, by a
+    small `share` of them, `always`."""
     now_and_then = bool(late.any() and (np.diff(np.flatnonzero(late)) > 1).all())
-    return tuple(ranks) == (0,) and (now_and_then or (always and share < limits.large))
+    logs = always and share < limits.large and tuple(ranks) == (0,)
+    return 0 in ranks and (now_and_then or logs)

@@ -20,7 +20,7 @@ import numpy as np
 
 from oncall.analysis.common.quantiles import quantile
 from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times
-from oncall.analysis.lost_time.iterations import Iterations, served
+from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.judgement import (
     BLOCKS,
     Declined,
@@ -83,19 +83,21 @@ class Lateness:
 def lateness_of(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
 ) -> Lateness:
-    """The lateness of all ranks; that all wait while rank 0 serves them neither counts as such nor
-    makes an iteration longer."""
+    """The lateness of all ranks; `extra` calls neither count nor make an iteration longer."""
     place = places_of(programs, iterations.mostly_called)
     late_ns, waited_ns = _in_collectives(programs, moments), iterations.waited_ns
     timed = moments.timed or waited_ns is not None
-    serves = served(programs, iterations, moments.came_ns, limits)
-    served_ns = _waited(programs, iterations, np.where(serves, late_ns, 0.0))
+    extra_ns = _waited(programs, iterations, np.where(iterations.extra, late_ns, 0.0))
+    # From one call to the next, without the wait for others in it.
+    own_ns = np.maximum(np.diff(moments.reached_ns, append=0) + late_ns, 0)
+    for_extra_ns = np.where(np.roll(iterations.extra, -1), -own_ns, 0.0)
     if waited_ns is None:
         late_ns += _in_batches(programs, iterations.number, moments)
         waited_ns = _waited(programs, iterations, late_ns)
-    rest_ns = np.maximum(iterations.length_ns - served_ns.max(1), 1.0)
+    beside_ns = extra_ns + _waited(programs, iterations, for_extra_ns)
+    rest_ns = np.maximum(iterations.length_ns - quantile(beside_ns, 0.5, 1), 1.0)
     iterations = replace(iterations, length_ns=rest_ns)
-    late_ns = _against_peers(programs, iterations, served_ns - waited_ns, place)
+    late_ns = _against_peers(programs, iterations, extra_ns - waited_ns, place)
     of_all = float((iterations.program != 0).mean()) >= limits.mostly
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]

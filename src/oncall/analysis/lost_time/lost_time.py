@@ -160,7 +160,7 @@ def _rows(job: str, ranks: Ints, account: Account, limits: Limits) -> list[dict[
             | {"entry": 0, "cause": cause, "tied": 0, "share": 0.0, "low": 0.0, "high": 0.0}
             | {"iterations": iterations, "gain_ns": 0, "at_ns": int(account.begin_ns.min())}
             | {"until_ns": int((account.begin_ns + account.length_ns).max())}
-            | {"whole": account.whole}
+            | {"whole": account.whole and len(worth) == len(account.outcome.entries)}
         )
     if (since := account.slowdown) is not None:
         rows.append(

@@ -69,16 +69,20 @@ def arrivals_of(programs: Programs, limits: Limits) -> Arrivals:
     collective = ~programs.batch & (programs.seq >= 0)
     measured = np.isfinite(programs.duration_ns[collective])
     timed = bool(measured.sum() > limits.nearly_all * max(measured.size, 1))
+    size = np.array([len(line) for line in programs.members])[programs.comm]
+    kind = numbered(programs.op, programs.count, size)
     if timed:
         took = programs.duration_ns
         over = np.isfinite(took) & (_until_idle(programs) <= _after(programs))
         seen = [(np.where(collective, -took, np.nan), over)]
     else:
-        group = numbered(programs.comm, programs.seq)
-        clocks = np.zeros(len(programs.ranks)), _clocks(programs, collective, group, limits)
-        seen = [_by_clocks(programs, collective, clock, group, limits) for clock in clocks]
-    size = np.array([len(line) for line in programs.members])[programs.comm]
-    kind = numbered(programs.op, programs.count, size)
+        group, alike = numbered(programs.comm, programs.seq), numbered(kind, np.roll(kind, -1))
+        clock, together = np.zeros(len(programs.ranks)), collective
+        seen = [_by_clocks(programs, collective, clock, group, limits)]
+        for _ in range(2):
+            clock = _clocks(programs, together, group, limits)
+            seen.append(_by_clocks(programs, collective, clock, group, limits))
+            together = _waits(programs, collective, seen[-1][1], alike, limits)
     return Arrivals(programs, limits, collective, seen, kind, timed)
 
 
@@ -151,19 +155,31 @@ def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limit
     return collective & (part >= limits.nearly_all)[kind]
 
 
-def _clocks(programs: Programs, collective: Flags, group: Ints, limits: Limits) -> Times:
-    """By how much each rank's clock is ahead (r,): who is late in some calls is no further off,
-    so the early ones count."""
-    after = np.where(collective, _after(programs) - float(programs.at_ns.min()), np.nan)
-    ahead = after - median_of_alike(group, after)[0]
-    return _of_ranks(programs, ahead, np.isfinite(ahead), limits.ordinary)
+def _clocks(programs: Programs, together: Flags, group: Ints, limits: Limits) -> Times:
+    """By how much each rank's clock is ahead (r,), if members go on `together` after these calls:
+    who is late in some of them is no further off, so the early ones count. In the newest calls of
+    each group, until all groups agree."""
+    after = np.where(together, _after(programs) - float(programs.at_ns.min()), np.nan)
+    at = np.flatnonzero(np.isfinite(after))
+    newest = np.zeros(len(programs.members), dtype=np.int64)
+    np.maximum.at(newest, programs.comm[at], programs.seq[at])
+    at = at[newest[programs.comm[at]] - programs.seq[at] < limits.most_compared]
+    ahead = np.zeros(len(programs.ranks))
+    for _ in range(limits.enough):
+        left = after[at] - ahead[programs.rank[at]]
+        below, above = (median_of_alike(group[at], side * left)[0] * side for side in (1, -1))
+        further = _of_ranks(programs, at, left - (below + above) / 2, limits.ordinary)
+        further -= np.median(further)
+        ahead += further
+        if np.abs(further).max() <= limits.at_once:
+            break
+    return ahead
 
 
-def _of_ranks(programs: Programs, values: Times, chosen: Flags, share: float) -> Times:
-    """A quantile of the chosen values of each rank (r,); 0 where there are none."""
-    mine = np.flatnonzero(chosen)
-    rank = programs.rank[mine]
-    nth = np.arange(len(mine)) - np.searchsorted(rank, rank)
+def _of_ranks(programs: Programs, at: Ints, values: Times, share: float) -> Times:
+    """A quantile of the values of some nodes (m,) for each rank (r,); 0 where there are none."""
+    rank = programs.rank[at]
+    nth = np.arange(len(at)) - np.searchsorted(rank, rank)
     found = np.full((len(programs.ranks), int(nth.max(initial=0)) + 1), np.nan)
-    found[rank, nth] = values[mine]
+    found[rank, nth] = values
     return np.nan_to_num(quantile(found, share, 1))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import numpy as np
 
 from oncall.analysis.common.quantiles import quantile
 from oncall.analysis.lost_time.arrays import NONE, Ints, Times
-from oncall.analysis.lost_time.iterations import Iterations, programs_called
+from oncall.analysis.lost_time.iterations import (
+    Iterations,
+    kinds_called,
+    like_most,
+    programs_called,
+)
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs
 
@@ -56,7 +61,7 @@ def iterations_named(
     inside = _steps_of(programs, begin_ns, length_ns)
     if (inside != NONE).mean() < part:
         return None
-    return Iterations(
+    found = Iterations(
         number=inside,
         begin_ns=begin_ns.min(1),
         length_ns=quantile(length_ns, 0.5, 1),
@@ -65,8 +70,13 @@ def iterations_named(
         cut=(inside != NONE) & (np.diff(inside, append=NONE) != 0),
         ahead=0.0,
         stretches=False,
+        extra=np.zeros(len(inside), dtype=np.bool_),
         waited_ns=steps.waited_ns[of_all],
     )
+    found = like_most(found, programs, limits)
+    # Of steps that ended before the calls that were kept, what a rank ever calls says who is alike.
+    ever = kinds_called(programs, np.zeros_like(inside), (1, ranks))
+    return replace(found, program=np.where(found.program == 0, ever, found.program))
 
 
 def _steps_of(programs: Programs, begin_ns: Ints, length_ns: Times) -> Ints:

@@ -128,12 +128,6 @@ def matched(programs: Programs, number: Ints) -> tuple[Ints, Ints]:
     return node[out[a]], node[into[b]]
 
 
-def barriers_of(programs: Programs) -> Flags:
-    """The nodes (n,) in which members do nothing but wait for one another."""
-    named = np.array([op == "Barrier" for op in programs.ops])
-    return np.asarray(named[programs.op] & ~programs.batch)
-
-
 def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str, NDArray[Any]]:
     """The nodes (n,) of some ranks, from their operations, which are emptied; of those that are
     `batch`, in their order, a hash of what they ask for and how much is `sent` in exchange; and

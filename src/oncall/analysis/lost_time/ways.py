@@ -55,11 +55,13 @@ class Evidence:
 
     @property
     def costs(self) -> Books | None:
-        """The same, where they show what lateness costs: of all iterations with durations, or of so
-        few that nobody is accused without a replay."""
-        books = self._exact
-        shown = books is not None and (self._too_few or (books.timed and not books.older))
-        return books if shown and self._in_step else None
+        """The same, where they show what lateness costs: of most iterations that show it, with
+        durations, or of so few that nobody is accused without a replay."""
+        books, found = self._exact, self.iterations
+        if books is None or not self._in_step or not (books.timed or self._too_few):
+            return None
+        most = self.limits.mostly * (0 if found is None else len(found.length_ns))
+        return books if len(books.length_ns) >= most else None
 
     @property
     def inexact(self) -> Books | None:

@@ -151,7 +151,7 @@ def choose(options: SshOptions, defaults: Mapping[str, tuple[str, ...]], keys: K
         if obstacle := _obstacle(hop, defaults, keys):
             where = "" if hop is options else f" of jump host {hop.host}"
             return Choice("openssh", f"{obstacle}{where}")
-    return Choice("in-process", "AsyncSSH supports every option in force")
+    return Choice("in-process", "AsyncSSH supports all that ssh_config sets")
 
 
 def master_alive(options: SshOptions) -> bool:

@@ -327,7 +327,7 @@ def _host_error(options: SshOptions, known: HostKeys, error: Exception) -> HostE
                 return HostError("auth", TOO_MANY_KEYS)
             return HostError("error", reason)
         case socket.gaierror():
-            return HostError("refused", f"unknown host {options.hostname}: {reason}")
+            return HostError("refused", f"unknown host {options.hostname}: {error.strerror}")
         case OSError():
             why = os.strerror(error.errno) if error.errno else reason
             return HostError("refused", f"{options.hostname} port {options.port}: {why}")

@@ -17,6 +17,7 @@ from oncall.fleet.checkup.job_checkup import JobCheckup, not_checked
 from oncall.fleet.outcome import REASONS, Outcome, of_any_host
 
 WIDTH = 80
+_WAYS = {"in-process": "SSH in this process", "openssh": "OpenSSH"}
 _GLYPHS = {"ok": "✔", "wrong": "✖", "absent": "·", "unknown": "?"}
 
 
@@ -57,9 +58,10 @@ def _ways(checkups: Sequence[Checkup]) -> Iterator[str]:
     for checkup in checkups:
         if checkup.transport:
             verb = "Reached" if checkup.kind == "ok" else "Tried"
-            ways[verb, checkup.transport, checkup.why].append(checkup.host)
-    for (verb, transport, why), hosts in sorted(ways.items(), key=lambda item: -len(item[1])):
-        text = f"{verb} by {transport}: {fold_hosts(hosts)} ({why})"
+            way = _WAYS.get(checkup.transport, checkup.transport)
+            ways[verb, way, checkup.why].append(checkup.host)
+    for (verb, way, why), hosts in sorted(ways.items(), key=lambda item: -len(item[1])):
+        text = f"{verb} by {way}: {fold_hosts(hosts)} ({why})"
         yield from flow(clean(text), "  ")
 
 
