@@ -22,7 +22,6 @@ _COLUMNS = [
     ("job", "VARCHAR", "", "a job with waiting ranks, looked at nobody knows when"),
     ("waiting", "BIGINT", "ranks", "blocked in a call"),
     ("ranks", "BIGINT", "ranks", "those with data"),
-    ("missing", "BIGINT", "ranks", "those that may be waited for"),
     ("before", "DOUBLE", "0..1", "of the recorded time, that in which as many waited"),
     ("share", "DOUBLE", "0..1", "the same to be expected, with one more such wait"),
 ]
@@ -44,12 +43,19 @@ _JOBS = f"""
     JOIN (SELECT job, count(DISTINCT rank) AS waiting FROM front GROUP BY job) USING (job)
     JOIN (SELECT job, count(DISTINCT rank) AS ranks
           FROM members SEMI JOIN witnesses USING (job, rank) GROUP BY job) USING (job)"""
+# The time in which every rank's calls are recorded.
+_RECORDED = """
+    SELECT max(first_ns) AS since_ns, greatest(min(last_ns), since_ns) AS until_ns
+    FROM (SELECT min(called_ns) AS first_ns, max(called_ns) AS last_ns FROM operations
+          WHERE job = $job AND called_ns IS NOT NULL AND (kind = 'coll' OR done) GROUP BY rank)"""
 _CALLS = f"""
-    SELECT rank, coalesce(number, -1) AS comm, coalesce(size, 0) AS size, coalesce(seq, -1) AS seq,
-        called_ns, coalesce(ended_ns, -1) AS ended_ns, kind = 'p2p' AS p2p, op = 'Send' AS sends,
-        coalesce(peer, -1) AS peer
-    FROM (FROM operations WHERE job = $job) LEFT JOIN ({_SIZES}) USING (job, comm)
-    WHERE called_ns IS NOT NULL AND (kind = 'coll' OR done)"""
+    SELECT rank::BIGINT AS rank, number AS comm, size, coalesce(seq, -1) AS seq, called_ns,
+        coalesce(ended_ns, -1) AS ended_ns, kind = 'p2p' AS p2p, op = 'Send' AS sends,
+        coalesce(peer, -1)::BIGINT AS peer
+    FROM (FROM operations WHERE job = $job) JOIN ({_SIZES}) USING (job, comm)
+    WHERE called_ns IS NOT NULL
+        AND CASE WHEN kind = 'coll' THEN seq IS NOT NULL AND coalesce(number = $place, true)
+            ELSE done AND $place IS NULL END"""
 
 
 @relation(
@@ -75,7 +81,7 @@ def shared_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         else:
             continue
         before = waited_ns / span_ns if span_ns and waited_ns else None
-        rows.append((job, waiting, ranks, missing, before, share))
+        rows.append((job, waiting, ranks, before, share))
     return {name: [row[at] for row in rows] for at, (name, *_) in enumerate(_COLUMNS)}
 
 
@@ -84,22 +90,12 @@ def _waited(
 ) -> tuple[int | None, int]:
     """Of the time in which every rank's calls are recorded, ns, None without any: that in which at
     least so many waited, if `place` is given in collectives of that communicator alone."""
-    calls = con.execute(_CALLS, {"job": job}).fetchnumpy()
-    p2p, rank = calls["p2p"], calls["rank"]
-    if not len(rank):
+    ((since_ns, until_ns),) = con.execute(_RECORDED, {"job": job}).fetchall()
+    if since_ns is None:
         return None, 0
-    called_ns = calls["called_ns"]
-    order = sorted_by(rank.astype(np.int64), called_ns)
-    first = np.flatnonzero(np.diff(rank[order], prepend=-1))
-    since_ns = int(called_ns[order[first]].max())
-    until_ns = int(called_ns[order[np.append(first[1:], len(order)) - 1]].min())
-    known = np.flatnonzero((calls["comm"] >= 0) & (p2p | (calls["seq"] >= 0)))
-    if place is not None:
-        known = known[~p2p[known] & (calls["comm"][known] == place)]
-    if not len(known):
-        return max(until_ns - since_ns, 0), 0
-    if len(known) < len(p2p):
-        calls = {name: values[known] for name, values in calls.items()}
+    calls = con.execute(_CALLS, {"job": job, "place": place}).fetchnumpy()
+    if not len(calls["rank"]):
+        return until_ns - since_ns, 0
     rank, from_ns, over_ns = _waits(calls, place is not None)
     order = sorted_by(rank, from_ns)
     from_ns, over_ns = np.maximum(from_ns[order], since_ns), over_ns[order]
@@ -110,7 +106,7 @@ def _waited(
         from_ns[begin + 1 : end] = np.maximum(from_ns[begin + 1 : end], latest_ns)
     over_ns = np.minimum(over_ns, until_ns)
     apart = from_ns < over_ns
-    return max(until_ns - since_ns, 0), _shared(from_ns[apart], over_ns[apart], waiting)
+    return until_ns - since_ns, _shared(from_ns[apart], over_ns[apart], waiting)
 
 
 def _shared(from_ns: Ints, over_ns: Ints, least: int) -> int:
@@ -131,7 +127,7 @@ def _waits(calls: Mapping[str, Any], joined: bool) -> tuple[Ints, Ints, Ints]:
     end, which the member that discovers it first shows best. Watchdogs see ends late: they count
     for a transfer of which only one end is recorded.
     """
-    p2p, rank = calls["p2p"], calls["rank"].astype(np.int64)
+    p2p, rank = calls["p2p"], calls["rank"]
     meeting = _meetings(calls, p2p, rank)
     # Rows of one collective of a rank are one call; the sides of a transfer are two.
     order = sorted_by(meeting, 2 * rank + (p2p & calls["sends"]))
@@ -167,7 +163,7 @@ def _meetings(calls: Mapping[str, Any], p2p: Flags, rank: Ints) -> Ints:
         return meeting
     mine = np.flatnonzero(p2p)
     mine = mine[np.lexsort((-seq[mine], -calls["called_ns"][mine]))]
-    sends, peer = calls["sends"][mine], calls["peer"][mine].astype(np.int64)
+    sends, peer = calls["sends"][mine], calls["peer"][mine]
     pair = np.where(sends, rank[mine], peer), np.where(sends, peer, rank[mine])
     nth = nth_of(numbered(comm[mine], *pair, sends.astype(np.int64)))
     meeting[mine] = 1 + meeting.max() + numbered(comm[mine], *pair, nth)

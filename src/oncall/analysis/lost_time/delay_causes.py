@@ -207,7 +207,7 @@ def _placed() -> str:
     """Where each rank is, and how many a job has."""
     return """
         placed AS (
-            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM members
+            SELECT DISTINCT ON (job, rank) job, rank, node, nic FROM members
             ORDER BY ALL),
         sizes AS (SELECT job, count(*) AS of_ranks FROM placed GROUP BY job)
     """
@@ -304,7 +304,6 @@ def _sets() -> str:
         ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),
         "cause shown_by rank comm",
         ("node", "VARCHAR", "", "its host"),
-        ("gpu", "INTEGER", "", "its GPU"),
         ("nic", "VARCHAR", "", "its RDMA device"),
         "tied",
         ("of_ranks", "INTEGER", "ranks", "the job has"),
@@ -337,7 +336,7 @@ def delay_causes() -> str:
     """What iterations would gain without each cause, by the ranks that have it."""
     return f"""
         WITH {_placed()}, {_slowest()}, {_sets()}
-        SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, l.comm, p.node, p.gpu, p.nic, l.tied,
+        SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, l.comm, p.node, p.nic, l.tied,
             s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.high,
             l.lost_share, l.lost_share * l.low / l.share AS lost_low,
             l.lost_share * l.high / l.share AS lost_high,
