@@ -33,10 +33,16 @@ def place(incident: Incident, groups: dict[int, list[int]], per_node: int) -> No
         incident.append("comms", {"job": "j"} | columns)
 
 
-def train(incident: Incident, comm: int, members: list[int], durations_ms: list[float]) -> None:
-    """One AllReduce of 10 MB a second of so many milliseconds each."""
+def train(
+    incident: Incident,
+    comm: int,
+    members: list[int],
+    durations_ms: list[float],
+    every_ns: int = S,
+) -> None:
+    """One AllReduce of 10 MB a second, or more often, of so many milliseconds each."""
     for rank in members:
-        at = [k * S for k in range(len(durations_ms))]
+        at = [k * every_ns for k in range(len(durations_ms))]
         columns: dict[str, Any] = {
             "job": "j",
             "comm": comm,
@@ -83,6 +89,17 @@ def test_transfers_are_compared_with_those_of_like_groups(
     assert [(comm, beside) for comm, beside, *_ in delays(incident)] == [
         (comm, True) for comm in slow
     ]
+
+
+@pytest.mark.parametrize(("took_ms", "named"), [(1.3, []), (2.0, [("communicator 0x3",)])])
+def test_a_slow_group_is_named_if_it_costs_more_than_a_hiccup(
+    incident: Incident, took_ms: float, named: list[tuple[str]]
+) -> None:
+    """In 1.2 s they lose 18 ms, or 60 ms."""
+    place(incident, PAIRS, per_node=1)
+    for comm, members in PAIRS.items():
+        train(incident, comm, members, [took_ms if comm == 3 else 1.0] * 60, every_ns=20 * MS)
+    assert found(incident, "delay_causes", "DISTINCT suspect", "shown_by = 'groups'") == named
 
 
 def test_what_like_groups_differ_by_anyhow_is_noise(incident: Incident) -> None:

@@ -139,7 +139,11 @@ def replayed_jobs() -> str:
         ("declined", "VARCHAR", "", "ways to find causes that name nobody, and why"),
     ],
     source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
-    params={"most_causes": "lost_time.most_causes", "least_share": "lost_time.negligible"},
+    params={
+        "most_causes": "lost_time.most_causes",
+        "least_share": "lost_time.negligible",
+        "hiccup": "lost_time.hiccup",
+    },
 )
 def delay_witnesses() -> str:
     """Entries of the account; and where there is none, or it names nobody, groups whose transfers
@@ -163,7 +167,7 @@ def delay_witnesses() -> str:
                 sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
             FROM group_delays ANTI JOIN accounted USING (job)
             ANTI JOIN (FROM slow_round_transfers WHERE rank IS NOT NULL) USING (job)
-            GROUP BY job, comm HAVING share >= $least_share
+            GROUP BY job, comm HAVING share >= $least_share AND gain_ns >= $hiccup
             UNION ALL BY NAME
             SELECT DISTINCT ON (job, comm) job, comm, 'rounds' AS shown_by,
                 cost_ns / span_ns AS share, rounds AS iterations, cost_ns AS gain_ns, at_ns,
