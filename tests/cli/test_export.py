@@ -264,7 +264,7 @@ def test_sql_reads_tables_and_relations(stopped: Path) -> None:
     ("query", "said"),
     [
         ("SELECT * FROM opz", "did you mean `ops`?)\n  SELECT * FROM opz\n                ^^^"),
-        ("SELECT rnk FROM ops", '"rnk" not found'),
+        ("SELECT rnk FROM ops", "no column `rnk` in `ops`"),
         ("SELECT * FROM read_csv('/etc/passwd')", "a query may not read from `read_csv`"),
         ("DROP TABLE ops", "a query is one SELECT"),
         ("SELECT * FROM ops WHERE rank = $rank", "write a value in place of the parameter"),

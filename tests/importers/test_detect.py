@@ -282,6 +282,18 @@ def test_warnings_of_torchrun_alone_are_a_log(tmp_path):
     assert [(kind, problem) for _, kind, _, problem in load(log)] == [("log", None)]
 
 
+def test_what_only_holds_words_of_logs_is_none(tmp_path):
+    """Makefiles and sources do; a log may begin with such lines as well."""
+    rule = "all:\n\t$(CC) -DError=1 main.c || echo Killed\n"
+    for name in ("Makefile", "build.make", "CMakeLists.txt", "main.py"):
+        (tmp_path / name).write_text(rule)
+        assert detect.what_it_is(tmp_path / name) is None
+    (tmp_path / "job.log").write_text(rule)
+    assert "job logs" in detect.what_it_is(tmp_path / "job.log")
+    (tmp_path / "stdout").write_text(rule + "[rank3]: RuntimeError: no such file\n")
+    assert "job logs" in detect.what_it_is(tmp_path / "stdout")
+
+
 KERNEL = "\n".join(
     f"[{at}.5] NVRM: Xid (PCI:0000:{bus}:00): 79, pid=7, GPU has fallen off the bus."
     for at, bus in ((100, "dc"), (101, "97"))

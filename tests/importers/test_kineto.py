@@ -449,3 +449,23 @@ def test_without_steps_the_optimizer_ends_an_iteration(tmp_path: Path, incident:
         for task, of in (("forward", 0), ("backward", 0), ("optimizer", None))
     ]
     assert "counted by the optimizer's steps" in note(incident)
+
+
+def test_the_events_alone_are_a_trace(tmp_path: Path, incident: Incident) -> None:
+    write(tmp_path, [call(1, 10), call(2, 30)])
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT rank, seq FROM ops ORDER BY seq") == [(0, 1), (0, 2)]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_trace(tmp_path: Path, incident: Incident) -> None:
+    write(tmp_path, "\ufeff" + json.dumps(document([call(1, 10), call(2, 30)])))
+    load([tmp_path], incident)
+    assert rows(incident, "SELECT seq FROM ops ORDER BY seq") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("end", ['"args": {"Seq', '"args"', '"args": {', '"args": {"Seq": 3,'])
+def test_a_trace_that_is_cut_ends_early(tmp_path: Path, incident: Incident, end: str) -> None:
+    text = json.dumps(document([call(1, 10), call(2, 30), call(3, 50)]))
+    write(tmp_path, text[: text.rindex('"args"')] + end)
+    load([tmp_path], incident)
+    assert "torn after 2 events: the file ends early, at character" in note(incident)

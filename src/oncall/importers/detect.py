@@ -197,6 +197,8 @@ def what_it_is(path: Path) -> str | None:
 def _recognised(path: Path, head: bytes) -> Importer | None:
     """The first importer that knows a file that begins so. Raises Unreadable if it takes longer to
     say than a file may take."""
+    if path.suffix.lower() in _BESIDE_EVIDENCE:
+        return None
     meter = Meter()
     meter.take(len(head))
     head = files.uncoloured(head)

@@ -1,7 +1,8 @@
 """The files of recordings: opened safely, listed and read within the bounds.
 
 A folder of dumps may contain named pipes (PyTorch's own), cycles of links, and files that grow,
-vanish or may not be read. Only regular files are read, and nothing blocks on others.
+vanish or may not be read. Only regular files are read, and nothing blocks on others. The mark that
+editors put before UTF-8 belongs to none.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import errno
 import os
 import re
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -66,7 +68,7 @@ def head(path: Path, count: int) -> bytes:
         start = _read(file, count)
     packed = packing(start)
     if packed is None or not packed.errors():
-        return start
+        return start.removeprefix(BOM_UTF8)
     try:
         with Stream(path) as stream:
             return stream.read(count)
@@ -94,7 +96,7 @@ def whole(path: Path, factor: float, bounds: Bounds = DEFAULT) -> bytes:
             check_document(size, factor, bounds)
             data = _read(file, size or _CHUNK_BYTES)
             has_read(len(data))
-            return data
+            return data.removeprefix(BOM_UTF8)
     return _unpacked(path, factor, bounds)
 
 
@@ -172,7 +174,7 @@ class Stream:
         before, self._at = self._at, self._file.tell()
         has_read(self._at - before)
         self.meter.take(len(data))
-        return data
+        return data if before else data.removeprefix(BOM_UTF8)
 
     def __enter__(self) -> Stream:
         return self

@@ -69,3 +69,16 @@ def test_the_fabric_managers_log(tmp_path: Path, incident: Incident) -> None:
 def test_the_log_of_imex(tmp_path: Path, incident: Incident) -> None:
     found = reported(incident, tmp_path / "nvidia-imex.log", FABRIC, "source, code", "host_events")
     assert found == [("imex", "imex")]
+
+
+def test_a_test_of_dcgm_that_is_called_after_the_gpu_is_no_detail(
+    tmp_path: Path, incident: Incident
+) -> None:
+    rule = "+---------------------------+----------------------------------+\n"
+    table = f"""{rule}| Diagnostic                | Result                           |
+{rule}| PCIe                      | Pass - All                       |
+| GPU Memory                | Pass - GPUs: 0, 1                |
+|                           | Fail - GPU: 2                    |
+{rule}"""
+    found = reported(incident, tmp_path / "diag.txt", table, "device, text", "host_events")
+    assert found == [("2", "GPU Memory: Fail - GPU: 2")]

@@ -40,6 +40,7 @@ JOURNAL = json.dumps(
         (f"2026-11-20T03:10:00.000000+00:00 gpu7 kernel: [ 86.123456] {XID}", "gpu7", AT_NS),
         (f"Nov 20 03:10:00 gpu7 kernel: {XID}", "gpu7", AT_NS),
         (f"Nov 20 03:10:00 gpu7 kernel: [86400.123456] {XID}", "gpu7", AT_NS),
+        (f"<4>1 2026-11-20T03:10:00.000Z gpu7 kernel - - - {XID}", "gpu7", AT_NS),
         (f"kernel: {XID}", None, None),
         (XID, None, None),
         (JOURNAL, "gpu7", AT_NS),

@@ -170,3 +170,22 @@ def test_nodes_that_slurm_takes_out_of_use(
 ) -> None:
     columns = "node, code, text, at_ns IS NOT NULL"
     assert rows(incident, tmp_path / "slurm.txt", text, columns, "host_events") == expected
+
+
+PS = "PID STAT WCHAN COMMAND\n41 D rpc_wait_bit_killable train"
+NFS = "[86400.123456] nfs: server fs2 not responding, still trying"
+GPUS = "index, pcie.link.width.current, pcie.link.width.max\n0, 16, 16\n3, 4, 16"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "host"), [("root@gpu001:~# ", "gpu001"), ("$ ", None)], ids=["host", "bare"]
+)
+def test_each_command_of_a_paste_is_read_as_what_it_printed(
+    prompt: str, host: str | None, tmp_path: Path, incident: Incident
+) -> None:
+    text = f"{prompt}ps -eo pid,stat,wchan,cmd\n{PS}\n{prompt}dmesg | tail\n{NFS}\n"
+    text += f"{prompt}nvidia-smi --query-gpu=index --format=csv\n{GPUS}\n"
+    found = rows(incident, tmp_path / "paste.txt", text, "code, node, line", "host_events")
+    assert found == [("storage_stalled", host, 5), ("storage_waits", host, 3)]
+    widths = incident.con.execute("SELECT gpu, pcie_width FROM gpus ORDER BY gpu").fetchall()
+    assert widths == [(0, 16), (3, 4)]

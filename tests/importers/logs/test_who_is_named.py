@@ -371,3 +371,41 @@ def test_of_several_xids_the_gravest_is_named(tmp_path: Path, lines: list[str], 
             incident.require(["log_causes"])
             found = incident.con.execute("SELECT cause, gpu FROM log_causes").fetchall()
         assert found == [("xid", gpu)]
+
+
+def _only_cause(path: Path, text: str) -> tuple[Any, ...]:
+    path.write_text(text)
+    with Incident.empty() as incident:
+        importer.read([path], incident, "job")
+        incident.require(["log_causes"])
+        (found,) = incident.con.execute("SELECT rank, node, text FROM log_causes").fetchall()
+    return tuple(found)
+
+
+def test_a_launcher_says_on_which_host_a_rank_ran(tmp_path: Path) -> None:
+    """An agent, which knows its processes, before srun, whose tasks are agents."""
+    agent = "  host      : gpu-07\n  rank      : 5 (local_rank: 5)\n  exitcode  : 1 (pid: 82)\n"
+    srun = "srun: error: gpu-09: task 5: Exited with exit code 1\n"
+    error = "[rank5]: KeyError: 'ids'\n"
+    path = tmp_path / "job.log"
+    assert _only_cause(path, error + agent + srun)[:2] == (5, "gpu-07")
+    assert _only_cause(path, error + srun)[:2] == (5, "gpu-09")
+
+
+def test_an_error_is_stated_with_what_it_led_to(tmp_path: Path) -> None:
+    """Under `srun -l`, too, whose prefix stands before blank lines and frames."""
+    text = """24: RuntimeError: PytorchStreamWriter failed writing file data/41: file write failed
+24:
+24: During handling of the above exception, another exception occurred:
+24:
+24: Traceback (most recent call last):
+24:   File "/opt/save.py", line 301, in write
+24:     os.fsync(stream.fileno())
+24: OSError: [Errno 28] No space left on device
+ 3: RuntimeError: another one
+"""
+    _, _, said = _only_cause(tmp_path / "job.log", text)
+    assert said == (
+        "PytorchStreamWriter failed writing file data/41: file write failed; then OSError: "
+        "[Errno 28] No space left on device (save.py:301)"
+    )

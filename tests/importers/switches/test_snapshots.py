@@ -101,3 +101,18 @@ def test_readings_that_follow_one_another_without_a_date(
     load([tmp_path], incident)
     incident.require(["nic_rates"])
     assert incident.con.execute("SELECT rx_discards FROM nic_rates").fetchall() == [(4,)]
+
+
+def test_a_counter_that_stands_there_again_was_read_later(
+    tmp_path: Path, incident: Incident
+) -> None:
+    """Lines cut from what ethtool printed, without its heading, in a file that names no host."""
+    look = "     tx_pause_storm_error_events: {}\n     rx_discards_phy: 0\n     rx_bytes_phy: 9\n"
+    text = f"# ethtool -S ens3f1 | grep\n{look.format(2)}# 10 s later\n{look.format(7)}"
+    (tmp_path / "ethtool_S.txt").write_text(text)
+    load([tmp_path], incident)
+    incident.require(["nic_rates", "fault_reports"])
+    found = incident.con.execute("SELECT node, nic, pause_storms FROM nic_rates").fetchall()
+    assert found == [(None, "ens3f1", 5)]
+    codes = incident.con.execute("SELECT event FROM fault_reports WHERE code = 'link_impaired'")
+    assert codes.fetchall() == [("storms_grew",)]

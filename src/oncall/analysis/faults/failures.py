@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
 from oncall.analysis.faults.connections import CONNECTIONS
@@ -22,6 +24,7 @@ from oncall.analysis.faults.lines import (
 from oncall.evidence.codes.event_catalogue import MEANINGS
 from oncall.evidence.codes.nvlink_errors import is_fatal
 
+_MOST_OF_FIRST = 120  # characters of an error, where what it led to is shown, too
 _UNKNOWN = ("gpu", "warning", "")
 _HARM = (True, None, False)  # of a link, as the line says: fatal, neither, not fatal
 _KILLED = {"-9", "137"}
@@ -31,6 +34,7 @@ _ENDED_BY = {"host": "kernel", "ray": "ray", "pod": "pod"}
 _OF_MEMORY = {**_ENDED_BY, "refused": "refused", "worker": "worker"}
 _AGENTS_LOOK_NS = 10 * 10**9  # an agent looks at its processes every five seconds at the latest
 _STOPPED = {"cancelled", "agent", "process"}  # after the job's end: nothing was lost
+_PEER = re.compile(r"closed by (?:remote )?peer \[?([\w.:-]+?)\]?(?:<\d+>|:\d+)")  # Gloo's, NCCL's
 _HARDWARE = {"ecc": "ecc", "nvlink": "gpu_error", "gpu": "gpu_error", "illegal_access": "gpu_error"}
 
 
@@ -66,7 +70,9 @@ def _gravity(row: Row) -> tuple[bool, bool, int, bool]:
 def _of_xid(row: Row) -> Cause:
     fatal = is_fatal(row["text"])
     if row["kind"] == "xid":
-        return caused("xid", f"Xid {row['code']}", row, gpu=row["device"], fatal=fatal)
+        _, weight, _ = MEANINGS.get(f"xid_{row['code']}", _UNKNOWN)
+        name = "gpu_program" if weight == "program" else "xid"
+        return caused(name, f"Xid {row['code']}", row, gpu=row["device"], fatal=fatal)
     about = {**row, "text": f"NVSwitch {row['device']}: {row['text']}"}
     return caused("xid", f"SXid {row['code']}", about, fatal=fatal)
 
@@ -165,6 +171,10 @@ def _desync(attempt: Attempt) -> list[Cause]:
     if by_tool:
         first = [row for row in by_tool if row["line"] == by_tool[0]["line"]]
         return [caused("not_joined", "torchfrtrace", row) for row in first]
+    waiting = {row["rank"] for row in rows if row["code"] == "inside"}
+    awaited = [row for row in rows if row["code"] == "awaited" and row["rank"] not in waiting]
+    if awaited:
+        return [caused("not_joined", "awaited", row) for row in once(awaited, "rank")]
     return [caused("all_waiting", "report", {**row, "rank": None}) for row in rows[:1]]
 
 
@@ -196,7 +206,24 @@ def _errors(attempt: Attempt) -> list[Cause]:
     known = [row for row in alike if row["rank"] is not None]
     if not known:
         alike = [{**first, **_only_one(own, _ended_alone(attempt))}]
-    return [caused("error", first["code"] or "crash", row) for row in once(known or alike, "rank")]
+    return [
+        caused("error", first["code"] or "crash", {**row, "text": _with_the_last(row, own)})
+        for row in once(known or alike, "rank")
+    ]
+
+
+def _with_the_last(row: Row, errors: Sequence[Row]) -> str | None:
+    """What an error says, and the last that was raised while it was handled: it may say why."""
+    after = (
+        one
+        for one in errors
+        if (one["path"], one["rank"]) == (row["path"], row["rank"]) and one["line"] > row["line"]
+    )
+    *_, last = row, *takewhile(lambda one: one["kind"] == "error" and one["number"], after)
+    said: str | None = row["text"]
+    if last is row:
+        return said
+    return f"{(said or '')[:_MOST_OF_FIRST]}; then {last['code']}: {last['text']}"
 
 
 def _only_one(*sources: Sequence[Row]) -> dict[str, Any]:
@@ -290,7 +317,12 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     warnings = [row for row in attempt.of("warning") if not is_echo(row)]
     if warnings:
         return [caused("error", "warning", warnings[0])]
-    return [caused("error", "echo", {**echoes[0], "rank": None, "node": None})]
+    lost = [(row, found[1]) for row in echoes if (found := _PEER.search(row["text"] or ""))]
+    peers = {peer for _, peer in lost}
+    by = len(once((row for row, _ in lost), "rank"))
+    peer = peers.pop() if len(peers) == 1 and by > 1 else None
+    about = {**echoes[0], "rank": None, "node": peer}
+    return [caused("error", "echo", about, peer_host=peer, waiting=by)]
 
 
 def _reported(attempt: Attempt) -> list[Cause]:

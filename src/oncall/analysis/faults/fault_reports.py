@@ -29,12 +29,13 @@ _DEVICES = """
         CASE part
             WHEN 'gpu' THEN CASE
                 WHEN event IN ('gpu_ecc', 'ecc_grew', 'pages_pending') THEN 'gpu_ecc'
+                WHEN event = 'driver_mismatch' THEN 'gpu_driver'
                 WHEN event IN ('gpu_throttled', 'host_throttled') THEN 'gpu_throttled'
                 WHEN event IN ('gpu_capped', 'amd_gpu_capped') THEN 'gpu_capped'
                 WHEN weight = 'warning' AND NOT fatal THEN 'nvlink_error'
                 ELSE 'gpu_' || weight END
             WHEN 'nic' THEN CASE
-                WHEN event IN ('port_slow', 'link_errors_grew', 'timeouts_grew')
+                WHEN event IN ('port_slow', 'link_errors_grew', 'timeouts_grew', 'storms_grew')
                     THEN 'link_impaired'
                 WHEN event NOT IN ('link_down', 'link_downs_grew', 'port_down', 'port_init',
                     'cable_unplugged') THEN 'machine'

@@ -190,7 +190,14 @@ def ranks_of(ranks: Iterable[int]) -> str:
 _TYPES = {
     *("DistBackendError", "ChildFailedError", "DistNetworkError", "ConnectionResetError"),
     *("BrokenPipeError", "EOFError", "SignalException", "KeyboardInterrupt", "ConnectionError"),
-    *("RayActorError", "ActorDiedError", "RayTaskError", "ProcessExitedException", "DistError"),
+    *(
+        "RayActorError",
+        "ActorDiedError",
+        "ActorUnavailableError",
+        "RayTaskError",
+        "ProcessExitedException",
+        "DistError",
+    ),
     *("WorkerCrashedError", "ConnectionRefusedError", "CancelledError", "CalledProcessError"),
     *(
         "RendezvousConnectionError",
@@ -203,7 +210,7 @@ _TYPES = {
     *("TimeoutError", "GetTimeoutError", "EngineDeadError", "AsyncEngineDeadError"),
 }
 _SAID = re.compile(
-    r"NCCL|HCCL|Hccl[A-Z]|hccl api failed|"
+    r"NCCL|HCCL|[Hh]ccl|"
     r"ncclUnhandled|ncclSystemError|ncclInternalError|Watchdog caught|ProcessGroup|"
     r"[Cc]onnection (?:reset|closed|refused)|Socket [Tt]imeout|Broken pipe|remote peer|"
     r"Pin memory thread exited|store->get|TCPStore|Timed out waiting|[Gg]loo|Detected mismatch|"

@@ -136,10 +136,9 @@ _COLUMNS = (
         "cause",
         "VARCHAR",
         "",
-        "xid, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, not_joined, "
-        "all_waiting, long_phase, heartbeat, data_loader, server_hung, version, nvls, sharp_off, "
-        "fabric_manager, init_hang, "
-        "wrong_interface, error, terminated, node_failed",
+        "xid, gpu_program, ecc, gpu_error, oom_gpu, oom_host, link_down, ib_error, mismatch, "
+        "not_joined, all_waiting, long_phase, heartbeat, data_loader, server_hung, version, nvls, "
+        "sharp_off, fabric_manager, init_hang, wrong_interface, error, terminated, node_failed",
     ),
     ("reason", "VARCHAR", "", "by what it shows: a code, a status, watchdog, ..."),
     ("rank", "INTEGER", "", "global rank, if the text names one"),
@@ -230,7 +229,12 @@ def _root(attempt: Attempt, few: float) -> Sequence[Cause]:
         return []
     root = min(ranked, key=lambda one: one.key)
     followed = count_echoes(attempt, root.key[1])
-    homes = {row["rank"]: row["node"] for row in attempt.of("process") if row["rank"] is not None}
+    # An agent says whose process ended before srun says which of its own did.
+    homes = {
+        row["rank"]: row["node"]
+        for row in reversed(attempt.of("exit", "process"))
+        if None not in (row["rank"], row["node"])
+    }
     return [
         {
             **row,

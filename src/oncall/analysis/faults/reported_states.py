@@ -65,18 +65,21 @@ def _grown_ports() -> str:
     return f"""
         port_sums AS (
             SELECT node, nic, sum(link_downs) AS downs, sum(link_errors) AS errors,
-                sum(timeouts) AS late, coalesce(sum(retransmits), 0) AS again
+                sum(timeouts) AS late, sum(pause_storms) AS storms,
+                coalesce(sum(retransmits), 0) AS again
             FROM nic_rates WHERE {OF_TEXT} GROUP BY node, nic),
         grown_ports AS (
             SELECT node, nic AS said_of, nic,
                 CASE WHEN downs > 0 THEN 'link_downs_grew'
                     WHEN errors >= $link_errors THEN 'link_errors_grew'
-                    WHEN late >= $timeouts THEN 'timeouts_grew' END AS code,
+                    WHEN late >= $timeouts THEN 'timeouts_grew'
+                    WHEN storms > 0 THEN 'storms_grew' END AS code,
                 concat_ws(', ',
                     if(downs > 0, 'its link went down ' || downs
                         || if(downs = 1, ' time', ' times'), NULL),
                     if(errors > 0, errors || ' link errors', NULL),
                     if(late > 0, late || ' requests without an answer in time', NULL),
+                    if(storms > 0, storms || ' pause storms', NULL),
                     if(again > 0, again || ' packets sent again', NULL))
                 || ' between two snapshots' AS text
             FROM port_sums WHERE code IS NOT NULL)

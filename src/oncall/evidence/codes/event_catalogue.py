@@ -162,6 +162,11 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
         "warning",
         "requests that were not acknowledged in time between two snapshots",
     ),
+    "storms_grew": (
+        "nic",
+        "warning",
+        "its port held the network up with pauses for longer than its watchdog allows",
+    ),
     "cable_unplugged": ("nic", "fault", "the cable or its module was pulled out, or lost contact"),
     "cable_error": ("nic", "fault", "the cable's module reports an error"),
     "nic_health": ("nic", "fault", "the NIC's firmware hangs or failed"),
@@ -346,6 +351,11 @@ _ADVICE: Final[dict[Advice, tuple[str, ...]]] = {
         "of another speed",
         "mlxlink -d NIC -m",
     ): ("port_slow",),
+    Advice(
+        "See why the host does not take what arrives, its PCIe link first, and whether the pauses "
+        "go on",
+        "ethtool -S NIC",
+    ): ("storms_grew",),
     Advice("See whether a subnet manager runs, then why it does not reach this port", "sminfo"): (
         *("port_init",),
     ),

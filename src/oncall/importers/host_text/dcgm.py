@@ -18,6 +18,7 @@ _GPU = re.compile(r"GPU(?: ID)?:? ?(\d{1,3})\b")
 # `dcgmi nvlink --link-status`: a letter for each link, below the GPU.
 _OF_LINKS = re.compile(r"\s*gpuId (?P<gpu>\d{1,4}):")
 _LINKS = re.compile(r"\s*(?P<links>[UDX_](?: [UDX_]){0,63})\s*$")
+_DETAIL = re.compile(r"Warning|Error|GPU(?: ID)?:? ?\d*$|$")  # `GPU Memory` is a test
 _BAD = re.compile(r"\bFail(?:ure|ed)?\b")
 
 
@@ -45,7 +46,7 @@ def read(lines: list[str], page: Page) -> None:
             continue
         what, result = row["what"], row["result"]
         gpu = _GPU.search(what) or _GPU.search(result)
-        is_detail = not what or what.startswith(("Warning", "Error", "GPU"))
+        is_detail = _DETAIL.match(what) is not None
         if not is_detail and unnamed is not None:
             _fail(page, None, *unnamed)
             unnamed = None

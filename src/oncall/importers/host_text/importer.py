@@ -94,8 +94,8 @@ def _read(path: Path, node: str | None) -> tuple[Page, str | None]:
             head = files.uncoloured(stream.read(_HEAD_BYTES))
         if not head:
             return page, "empty file"
-        several = any(one.host for one in sections(_lines(_text(head))))
-        if not several and _format(_text(head)) is None:
+        hosts = [one.host for one in sections(_lines(_text(head)))]
+        if hosts == [None] and _format(_text(head)) is None:
             return page, kernel_log.read(path, page)
         text = files.text(path, _FACTOR)
         _read_sections(_lines(text), page)

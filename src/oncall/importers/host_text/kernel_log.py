@@ -34,6 +34,7 @@ _STAMPS = tuple(
     for stamp in (
         rf"(?:<\d+>|[a-z]+ *:[a-z]+ *: )?(?:{_BOOT}|{_DATED}|{_SINCE})(?:\[ *[TC]\d+\])? ?",
         rf"(?:{_ISO}|{_MONTH}) {_HOST} {_PROGRAM}",
+        rf"<\d+>1 {_ISO} {_HOST} (?P<program>\S+) \S+ \S+ (?:-|(?:\[[^\]]*\])+) ",  # RFC 5424
         rf"{_ISO} ",
         r"(?P<program>kernel): ",
     )

@@ -18,7 +18,7 @@ _HEADINGS = tuple(
         rf"(?:={{2,9}}|#{{2,9}}|-{{2,9}}|\*{{2,9}}|>{{2,9}}) *(?:(?:host|node):? )?"
         rf"(?P<host>{_HOST}?):? *[=#*<-]*$",
         rf"(?P<host>{_HOST}) \| (?:CHANGED|SUCCESS|FAILED)\b.*>>$",
-        rf"\[?\w[\w-]*@(?P<host>{_HOST}?)(?::| )\S*\]?[$#] .*$",
+        rf"(?:\[?\w[\w-]*@(?P<host>{_HOST}?)(?::| )\S*\]?[$#]|\$) \S.*$",
     )
 )
 _OF_TAIL = re.compile(r"==> (?:.*/)?(?P<name>[^/]+) <==$")
@@ -79,7 +79,7 @@ def _by_heading(lines: Sequence[str], headings: Sequence[re.Pattern[str]]) -> li
     hosts: list[tuple[str, ...]] = [()]
     for number, line in enumerate(metered(lines), start=1):
         named = _heading(lines, number - 1, headings)
-        if named:
+        if named is not None:
             parts.append(Section(None))
             hosts.append(named)
         elif not (_RULE.match(line.strip()) and _between_rules(lines, number - 1)):
@@ -88,30 +88,30 @@ def _by_heading(lines: Sequence[str], headings: Sequence[re.Pattern[str]]) -> li
 
 
 def _joined(parts: Sequence[Section], hosts: Sequence[tuple[str, ...]]) -> Iterator[Section]:
-    """One section for each host, in which its commands follow one another."""
-    found: dict[str | None, Section] = {}
+    """A section for each host and command."""
     for part, named in zip(parts, hosts, strict=True):
         several = len(named) * len(part.lines) <= _MOST_LINES
-        for host in (named if several else ()) or (None,):
-            section = found.setdefault(host, Section(host))
-            section.lines += part.lines
-            section.numbers += part.numbers
-    yield from (one for one in found.values() if any(line.strip() for line in one.lines))
+        if any(line.strip() for line in part.lines):
+            for host in (named if several else ()) or (None,):
+                yield Section(host, part.lines, part.numbers)
 
 
-def _heading(lines: Sequence[str], at: int, headings: Sequence[re.Pattern[str]]) -> tuple[str, ...]:
-    """The hosts that a line names as those of the lines below it."""
+def _heading(
+    lines: Sequence[str], at: int, headings: Sequence[re.Pattern[str]]
+) -> tuple[str, ...] | None:
+    """The hosts that a line names as those of the lines below it; nobody after a prompt that names
+    none; None: it is no heading."""
     line = lines[at].strip()
     if not line or len(line) > 200:
-        return ()
+        return None
     if found := _OF_TAIL.match(line):
         host = host_named(found["name"])
-        return (host,) if host else ()
+        return (host,) if host else None
     between = _between_rules(lines, at)
     for pattern in headings:
         if found := pattern.match(line):
-            return _hosts(found["host"])
-    return _hosts(line) if between else ()
+            return _hosts(found["host"]) or None if found["host"] else ()
+    return (_hosts(line) or None) if between else None
 
 
 def _between_rules(lines: Sequence[str], at: int) -> bool:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 KIND = "kineto"
 IDENTITY = "oncall.importers.kineto.identity"
 
-# Kineto opens with schemaVersion; what lies between it and the events may be of any length.
+# Kineto opens with schemaVersion; what lies between it and the events may be of any length. Tools
+# that edit traces leave the events alone.
 _OPENING = re.compile(rb'\s*\{\s*"schemaVersion"\s*:')
-_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS = re.compile(rb'\s*(?:\{(?s:.*)"traceEvents"\s*:\s*)?\[')
 _OF_PROFILER = re.compile(
     rb'"(?:deviceProperties|baseTimeNanoseconds|distributedInfo|record_shapes|with_stack)"\s*:'
     rb'|"cat"\s*:\s*"(?:cpu_op|cuda_runtime|user_annotation)"'
@@ -28,7 +29,7 @@ _OF_PROFILER = re.compile(
 
 def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
     """Whether the first bytes of a file are those of a profiler trace."""
-    opening = _OPENING.match(head) or (head.lstrip()[:1] == b"{" and _EVENTS.search(head))
+    opening = _OPENING.match(head) or _EVENTS.match(head)
     return bool(opening and _OF_PROFILER.search(head))
 
 

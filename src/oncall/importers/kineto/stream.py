@@ -26,6 +26,7 @@ _GAP = re.compile(r"[\s,]*")
 _NEXT_EVENT = re.compile(r'\{\s*"(?:ph|cat)"\s*:')
 _BETWEEN = re.compile(r'\},\s*+(?=\{\s*+"(?:ph|cat|name)"\s*+:)')
 _LAST_EVENTS = 1 << 14  # characters at the window's end, in which one event hardly ever fills all
+_ENDS = "the file ends early,"
 _HELD = 64  # characters that may begin an event whose rest is not read yet
 
 
@@ -81,6 +82,10 @@ class TraceStream:
     # ---------------------------------------------------------------- grammar
 
     def _document(self) -> Iterator[Event]:
+        if self._next() == "[":
+            self._at += 1
+            yield from self._array()
+            return
         self._expect("{")
         beside = self.header
         while self._next() != "}":
@@ -160,7 +165,7 @@ class TraceStream:
             if self._at < len(self._text):
                 return self._text[self._at]
             if not self._more():
-                raise self._torn("it ends", self._at)
+                raise self._torn(_ENDS, self._at)
 
     def _value(self) -> Any:
         while True:
@@ -174,7 +179,8 @@ class TraceStream:
                 if left < _LONGEST_STRING and self._more(self._held()):
                     continue
                 what = getattr(error, "msg", str(error))
-                raise self._torn(what, place - self._before) from error
+                is_cut = what.startswith("Unterminated") or not self._text[place - self._before :]
+                raise self._torn(_ENDS if is_cut else what, place - self._before) from error
             except Unreadable as error:
                 raise self._torn(str(error), self._at) from error
             # A number may go on.

@@ -43,8 +43,8 @@ from oncall.importers.so_far import has_found
 
 # Whether a file is a log that a job may have written.
 #
-# Content decides: it is text and holds words of a recogniser, at its start or, if it is called a
-# log, at its end.
+# Content decides: it is text in which a recogniser reads a line, at its start or, if it is called a
+# log, at its end. Of what is called a log its words suffice: such a line may stand in between.
 
 _NAMED = re.compile(
     r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.(?:gz|zst|xz|bz2))?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
@@ -57,7 +57,7 @@ _NO_LOGS = {
     *(".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".json", ".csv", ".ipynb"),
     *(".py", ".sh", ".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".go", ".rs"),
 }
-_DOCUMENT = re.compile(rb'\s*(?:\{\s*"|<)')  # JSON, XML or HTML
+_DOCUMENT = re.compile(rb'\s*(?:\{\s*"|<(?!\d))')  # JSON, XML or HTML, not syslog's priority
 # Logs may be JSON, too: an object a line, with what was said as a field.
 _JSON_LINES = re.compile(
     rb'(?:(?=\{"[^\r\n]*?(?<=")(?:(?:log|textPayload|message|msg|line|event)": ?"|'
@@ -77,9 +77,11 @@ def recognises(path: Path, head: bytes) -> bool:
     head = _HOLES.sub(b"", head)
     if len(_BINARY.findall(head)) * _TEXT_BYTES > len(head):
         return False
-    if _has_words(head):
+    is_named = bool(_NAMED.search(path.name))
+    says = _has_words if is_named and ".txt" not in path.name else _has_lines
+    if says(head):
         return _is_prose(path, head)
-    return bool(_NAMED.search(path.name)) and _has_words(_tail(path))
+    return is_named and says(_tail(path))
 
 
 def _is_prose(path: Path, head: bytes) -> bool:
@@ -91,6 +93,14 @@ def _is_prose(path: Path, head: bytes) -> bool:
 
 def _has_words(part: bytes) -> bool:
     return _SIGN.search(part) is not None or next(NEEDLES.find(part), None) is not None
+
+
+def _has_lines(part: bytes) -> bool:
+    clock = Clock(None)
+    candidates = Log(Path(), NEEDLES).of_part(part)
+    return _SIGN.search(part) is not None or any(
+        _recognised(_line(one, clock), one) for one in candidates
+    )
 
 
 def _tail(path: Path) -> bytes:
@@ -199,7 +209,7 @@ def _line(candidate: Candidate, clock: Clock) -> Line:
     line = peeled(candidate.number, _QUOTATION.sub("...", candidate.text), clock)
     line.above = lambda count: [plain(raw) for raw in candidate.above(count)]
     line.below = lambda count: [plain(raw) for raw in candidate.below(count)]
-    line.raw_below = candidate.below
+    line.raw_above, line.raw_below = candidate.above, candidate.below
     line.around = lambda: (
         _stamp_of(candidate.above(_NEIGHBOURS), clock),
         _stamp_of(candidate.below(_NEIGHBOURS), clock),

@@ -14,14 +14,15 @@ class Line:
 
     What the prefixes say is None where they do not say it. `rank` is the global rank, `gpu` the
     CUDA device in its process (NCCL's brackets), `above` and `below` give neighbouring lines
-    without their prefixes, nearest first; `raw_below` with them. `around` gives the stamps of the
-    stamped lines before and after it.
+    without their prefixes, nearest first; `raw_above` and `raw_below` with them. `around` gives
+    the stamps of the stamped lines before and after it.
     """
 
     number: int
     text: str
     above: Callable[[int], list[str]] = field(default=lambda _: [])
     below: Callable[[int], list[str]] = field(default=lambda _: [])
+    raw_above: Callable[[int], list[str]] = field(default=lambda _: [])
     raw_below: Callable[[int], list[str]] = field(default=lambda _: [])
     around: Callable[[], tuple[int | None, int | None]] = field(default=lambda: (None, None))
     rank: int | None = None

@@ -293,6 +293,8 @@ def places_of(
             by_process[row.get("node"), row.get("pid"), row.get("local_rank")] = rank
         if rank is not None and row["kind"] == "process":
             places[rank].setdefault("local_rank", row["local_rank"])
+            if row.get("pid"):
+                by_process[row.get("node"), row["pid"], None] = rank
         if rank is not None and row.get("node"):
             places[rank].setdefault("node", row["node"])
             if row.get("pid") and row["kind"] in ("nccl_init", "exit"):

@@ -92,7 +92,8 @@ _FORMS = (
     rf" ?\[(?P<stamp>{_DATE})[^\]]{{0,30}}\]:? ?",
     r"\[rank[:=]? ?(?P<rank>\d{1,9})\](?:: ?| (?=\S))",
     r"\[[Rr]ank[ :=]{0,2}(?P<rank>\d{1,9})/(?P<world>\d{1,9})\]:? ?",
-    r"rank[ _]?(?P<rank>\d{1,9})(?:: |(?:\[\d+\])?\[\w+\]: )(?=\S)",
+    r"rank[ _]?(?P<rank>\d{1,9})(?:: | \| |(?:\[\d+\])?\[\w+\]: )(?=\S)",
+    rf"[\w.-]{{1,60}} \| (?=(?:{_LEVELS}) +\|)",  # a field between others
     r"\[(?P<level>[IWEF])(?P<day>\d{3,4})? ?(?P<time>\d\d:\d\d:\d\d\.\d+ )?"
     r"(?:\d+ )?[\w./-]+\.(?:cpp|hpp|h|cc|cu|py):\d+\] ?",
     r"(?P<level>[IWEF])(?P<day>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+) +(?P<by_pid>\d+) "
@@ -100,21 +101,22 @@ _FORMS = (
     r"\[[\w./-]+\.(?:py|cc|cpp|c|h|cu):\d+(?::[\w<>]+)?\] ?",
     r"\[(?P<by>[\w.-]+):(?P<local>\d+)\]: ?",
     r"\[(?!step|iter|epoch)[A-Za-z](?:[\w-]*(?:[^\W\d]|-))?+(?P<local>\d+)\]: ?",
-    r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{2,7})(?: ?:\d+(?::\d+)?)?\] +(?=\S)",
+    r"\[(?P<host>[A-Za-z][\w.-]*):(?P<pid>\d{2,7})(?: {0,5}:\d+(?::\d+)?)?\] +(?=\S)",
     rf"\[(?P<host>{_HOST}):\d+:(?P<pid>\d+) - [\w./-]+\.c:\d+\] (?P<level>{_LEVELS}) ",
     r"\[pod/(?P<host>[^/\]]++)[^\]]*\] ?",
-    r"\([\w.:-]+ (?:rank=(?P<rank>\d+) )?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
+    # Ray's; SkyPilot's, whose ranks are those of nodes.
+    r"\([\w.:-]+(?:, rank=\d+,| rank=(?P<rank>\d+))? pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\w.:]+))?\) ?",
     r"\(\w+, ip=(?P<host>[\w.:]+)\) ?",
     r"\[\d+,mpirank:(?P<rank>\d+),(?P<host>[\w.-]+)\]<\w+>:? ?",
     r"\[\d+,(?P<rank>\d+)\]<(?:stderr|stdout|stddiag)>:? ?",
-    r" {0,4}(?P<task>\d{1,6}): (?= ?\S)",
+    r" {0,4}(?P<task>\d{1,6}): (?= {0,20}\S)",
     # XLA's and TensorFlow's, after the stamp.
     r"(?P<level>[IWEF]) [\w./-]{1,200}\.(?:cc|h|cpp):\d+\] ",
     r"[a-z][\w-]*/(?P<task>\d+) (?:\[\d+\]: ?)?",
     r"(?P<host>[a-z0-9][\w.-]*\d) +\| ",
     # Of words that end in a number and a colon, those that name no host, but a device.
     r"(?!(?:GPU|cuda|step|iter|epoch|device|stage|layer|line)[ _-]?\d+:)"
-    r"(?!E[A-Z]\d{4}:|nvidia-nvswitch\d+:|eth\d+:|mlx\d_\d+:|en[opsx]\d\w*:)"
+    r"(?!E[A-Z]\d{4}:|[\w.]{1,100}(?:Error|Exception):|nvidia-nvswitch\d+:|eth\d+:|mlx\d_\d+:|en[opsx]\d\w*:)"
     r"(?P<host>\d+\.\d+\.\d+\.\d+|[A-Za-z](?=[\w.-]*\d)[\w.-]*+): (?=\S)",
     r"\[\d{3,9}\] (?=\S)",
     rf"(?P<level>{_LEVELS}):[\w.]+: ?",
@@ -124,7 +126,7 @@ _FORMS = (
     rf"(?P<level>{_LEVELS}) (?P<month>\d\d)-(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d) "
     r"\[?[\w./-]+:\d+\] ?",
     rf"(?P<level>{_LEVELS}) +(?:\||-|\[) *[\w./<>:-]+:\d+ *(?:\||-|\]) ?",
-    rf"(?P<level>{_LEVELS}) *(?::|-) +(?:[a-z_]\w*+(?:\.\w++)++: )?(?=\S)",
+    rf"(?P<level>{_LEVELS}) *[:|-] +(?:[a-z_]\w*+(?:\.\w++)++: )?(?=\S)",
     rf"(?P<level>{_LEVELS}) +[\w.]+: ",
     r"[0-9a-f]{8} \|\| ",
     r"(?P<host>[a-z0-9][a-z0-9-]*-\d+) [a-z][\w-]*+ (?=\[rank)",

@@ -109,6 +109,10 @@ class Log:
         self.stamps.clear()
         self._since = self._at
 
+    def of_part(self, part: bytes) -> Iterator[Candidate]:
+        """The lines that hold words in a part of a log."""
+        return self._block(part, True, Meter())
+
     def candidates(self) -> Iterator[Candidate]:
         """The lines that hold words, in order. A damaged or torn file gives what came before, and
         so does one whose lines take longer than a file may: each is looked at before it is given.

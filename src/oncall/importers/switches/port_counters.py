@@ -93,7 +93,7 @@ _FACTOR = 200.0  # bytes of memory for each of the text, at worst: counters of a
 _MOST_SUMMED = _MOST // 100  # of a priority or queue, of which a port has fewer
 
 Row = dict[str, Any]
-Place = tuple[str, str, int]  # device, port, instant
+Place = tuple[str | None, str, int]  # device, port, instant
 
 
 def recognises(path: Path, head: bytes) -> bool:  # noqa: ARG001 - content alone decides
@@ -203,12 +203,13 @@ class _Pages:
 
     def __init__(self, path: Path, written_ns: int) -> None:
         named = host_named(path.name)
-        self.node = re.split(r"[._]" if named else r"[.\-_]", named or path.name)[0]
+        first = re.split(r"[._]" if named else r"[.\-_]", named or path.name)[0]
+        self.node = None if is_word(first) else first
         self.port = _port_in(path)  # of ethtool and perfquery, where no command names it
         self.at_ns, self.dated = written_ns, False
         self.table: tuple[list[str], Reader] | None = None
         self.bad = 0
-        self._begun: set[tuple[str, str, str]] = set()  # host, port and form since `at_ns`
+        self._read: set[tuple[str | None, str, str]] = set()  # host, port and counter since `at_ns`
 
     def of_hosts(self, parts: Sequence[Section]) -> Iterator[tuple[Place, Reading]]:
         """The counters of each host's part of a file."""
@@ -223,18 +224,18 @@ class _Pages:
                 self.table = None
             elif title := _ETHTOOL.fullmatch(line):
                 self.table, self.port = None, title["port"] or self.port
-                yield self._begin(self.port, title[0])
+                yield self._begin(self.port)
             elif counter := _COUNTER.fullmatch(line):
                 yield from self._named(self.port, f"ethtool/{counter[1]}", counter[2])
             elif link := _RDMA.fullmatch(bare):
                 words = link["counters"].split()
-                yield self._begin(link["nic"], "rdma")
+                yield self._begin(link["nic"])
                 for name, value in zip(words[::2], words[1::2], strict=True):
                     yield from self._named(link["nic"], f"hw_counters/{name}", value)
             elif heading := _PERFQUERY.match(bare):
                 if self.port == _UNNAMED or self.port.startswith("lid "):
                     self.port = f"lid {heading['lid']}"
-                yield self._begin(self.port, heading[0])
+                yield self._begin(self.port)
             elif (counter := _OF_PORT.match(bare)) and counter[1] in _SYSFS_NAMES:
                 if int(counter[2]) not in _SATURATED:
                     name = f"counters/{_SYSFS_NAMES[counter[1]]}"
@@ -246,20 +247,21 @@ class _Pages:
             elif self.table is not None and not is_rule(line):
                 yield from map(self._placed, self._row(line))
 
-    def _begin(self, port: str, form: str) -> tuple[Place, Reading]:
-        """A port's counters begin; where they began before at the same instant, it is later."""
-        if (self.node, port, form) in self._begun and not self.dated:
-            self._at(self.at_ns + _APART_NS)
-        self._begun.add((self.node, port, form))
+    def _begin(self, port: str) -> tuple[Place, Reading]:
+        """A port's counters begin."""
         return self._placed(Reading(port, None, "port", 1))
 
     def _at(self, at_ns: int) -> None:
         self.at_ns = at_ns
-        self._begun.clear()
+        self._read.clear()
 
     def _named(self, port: str, name: str, value: str) -> Iterator[tuple[Place, Reading]]:
-        """A counter by its driver's name; none for the many that are not kept."""
+        """A counter by its driver's name; none for the many that are not kept. One that stands
+        there again, at no other instant, was read later."""
         if name in WANTED:
+            if (self.node, port, name) in self._read and not self.dated:
+                self._at(self.at_ns + _APART_NS)
+            self._read.add((self.node, port, name))
             yield from map(self._placed, self._sane([Reading(port, None, name, int(value))]))
 
     def _is_context(self, line: str) -> bool:

@@ -3,6 +3,8 @@ and relations by their names, and no file, network or setting."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -13,7 +15,12 @@ from oncall.evidence.registry import all_relations
 from oncall.evidence.schema import BY_NAME
 from oncall.rules.engine.sandbox import close_sandbox, compute
 from oncall.rules.language.sql import SqlFault, read_sql
+from oncall.rules.language.template import nearest
 
+_NO_COLUMN = re.compile(
+    r'column "(?P<name>[^"]+)" not found|does not have a column named "(?P<other>[^"]+)"'
+)
+_MOST_COLUMNS = 8  # shown where no name is near
 ANSWER = "answer"  # the temporary table with the rows
 
 
@@ -44,9 +51,28 @@ def ask(incident: Incident, sql: str) -> Answer:
     try:
         columns, rows = compute(incident.con, ANSWER, sql, {})
     except duckdb.Error as error:
-        raise UsageError(str(error).strip()) from None
+        raise UsageError(_refused(str(error), sql, read.tables)) from None
     empty = tuple(name for name in read.tables if not incident.rows(name))
     return Answer(columns, rows, empty)
+
+
+def _refused(said: str, sql: str, tables: Sequence[str]) -> str:
+    """What DuckDB says of a SELECT, without where in its own words; of a column that is not there,
+    in which tables, and which of theirs is meant."""
+    message = said.partition("\n\nLINE ")[0].partition(" Error: ")[2].strip()
+    found = _NO_COLUMN.search(message)
+    if found is None or not tables:
+        return message
+    name = found["name"] or found["other"]
+    known = {column for table in tables for column in _columns(table)}
+    near = nearest(name, known) or f"; there are {', '.join(sorted(known)[:_MOST_COLUMNS])} ..."
+    message = f"no column `{name}` in {', '.join(f'`{table}`' for table in tables)}{near}"
+    return _shown(sql, SqlFault(message, sql.find(name), len(name)))
+
+
+def _columns(table: str) -> Sequence[str]:
+    known = all_relations()
+    return [one.name for one in (known[table] if table in known else BY_NAME[table]).columns]
 
 
 def _shown(sql: str, fault: SqlFault) -> str:

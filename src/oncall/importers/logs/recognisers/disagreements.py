@@ -40,7 +40,22 @@ _TRUNCATED = re.compile(
 # Gloo's TCP: what a peer sends is larger than what this rank receives next.
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _PEER = re.compile(r"peer (\S+?)<\d+>")
-_TYPE = re.compile(r"wrong type (\d+) != (\d+)")
+# What two ends of a connection say of one another, and cannot both be right.
+_ENDS = tuple(
+    (code, re.compile(pattern), said)
+    for code, pattern, said in (
+        (
+            "connection",
+            r"wrong type (\d+) != (\d+)",
+            "a connection of type {} where one of type {} was expected",
+        ),
+        (
+            "bootstrap",
+            r"mismatch in rank count from procs (\d+) : (\d+)",
+            "processes that expect {} ranks, and {} ranks, in one communicator",
+        ),
+    )
+)
 _VERSIONS = re.compile(
     r"Mismatched NCCL version detected ?: rank (\d+) version (\d+) rank (\d+) version (\d+)"
 )
@@ -62,6 +77,7 @@ _ENDLESS = (
         "all {} threads joined the rendezvous",
     ),
 )
+_AWAITED = re.compile(r"remote rank:? ?\[(\d{1,7})\]")
 # XLA warns of a thread that waits, and says so where the others came after all. A clique is the
 # communicator of an operation's devices.
 _MAY_BE_STUCK = re.compile(
@@ -150,9 +166,9 @@ def read(line: Line) -> Sequence[Found]:
             event("version", "stated", rank=int(rank), text=version, comm_rank=int(rank))
             for rank, version in ((found[1], found[2]), (found[3], found[4]))
         ]
-    if "wrong type" in text and (found := _TYPE.search(text)):
-        said = f"a connection of type {found[1]} where one of type {found[2]} was expected"
-        return [event("version", "connection", text=said)]
+    for code, pattern, said in _ENDS:
+        if found := pattern.search(text):
+            return [event("version", code, text=said.format(*found.groups()))]
     if found := _CALLS.search(text):
         rank = int(found[1]) if found[1] else None
         return [event("mismatch", "calls", rank=rank, text=text)]
@@ -160,7 +176,12 @@ def read(line: Line) -> Sequence[Found]:
         return [event("version", "driver", text=found[0])]
     for pattern, said in _ENDLESS:
         if found := pattern.search(text):
-            return [event("desync", "inside", text=said.format(found[1]))]
+            said = said.format(found[1])
+            awaited = dict.fromkeys(map(int, _AWAITED.findall(text)))
+            return [
+                event("desync", "inside", text=said),
+                *(event("desync", "awaited", rank=rank, text=said) for rank in awaited),
+            ]
     if _UNSTUCK.search(text):
         return [event("desync", "unstuck")]
     if found := _MAY_BE_STUCK.search(text):
@@ -190,6 +211,7 @@ DISAGREEMENTS = Recogniser(
         "essage truncated",
         "op.preamble.length <= op.nbytes",
         "wrong type",
+        "in rank count",
         "Mismatched ",
         "system is too old",
         "is insufficient for CUDA",

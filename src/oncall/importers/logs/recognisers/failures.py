@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
+from typing import Any
 
 from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.line import Found, Line, Recogniser, event
@@ -18,12 +20,14 @@ _EXCEPTION = re.compile(
 _TRACEBACK = "Traceback (most recent call last)"
 # Distributed checkpoints repeat on rank 0 what failed on another.
 _OF_RANK = re.compile(r"last\): \(RANK (\d{1,7})\)")
+_CHAINED = re.compile(r"During handling of the above exc|The above exception was the direct cause")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
 _MOST_OF_TRACEBACK = 150  # lines
 _FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,7})')
 _OF_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python\d|^<")
 # PyTorch raises anew what a data loader's worker or another thread raised: the cause stands below.
 _RERAISED = re.compile(r"Caught \w+ in (?P<where>[\w .]{1,80}?)\.?$")
+_OF_NPU = re.compile(r"\s*\[Error\]: (\S.*)")  # what CANN says below, of an error of its interface
 _ORIGINAL = "Original " + _TRACEBACK
 _GRAPH = re.compile(r"[\s~^]*$")
 _CUDA = re.compile(
@@ -48,15 +52,9 @@ _ROCM = (
 )
 _ECC = re.compile(r"uncorrectable ECC error|ECCUncorrectable|double[- ]bit ECC")
 _NVLINK = re.compile(r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable")
-_GPU_MEMORY = re.compile(
-    r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
-    r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
-    r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|"
-    r"RESOURCE_EXHAUSTED: Out of memory|CUDA_ERROR_OUT_OF_MEMORY"
-)
 # Who ended the process for it: the kernel, or Ray's monitor before it came to that; of a refused
 # allocation nobody.
-_HOST_MEMORY = tuple(
+_OF_MEMORY = tuple(
     (code, re.compile(pattern))
     for code, pattern in (
         ("ray", r"killed due to (?:memory pressure|the node running low on memory)"),
@@ -72,9 +70,16 @@ _HOST_MEMORY = tuple(
         ),
         # Ray's list of what may have ended a worker that left without a word.
         ("worker", r"Worker unexpectedly exits with a connection error"),
+        (
+            "gpu",
+            r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
+            r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
+            r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|"
+            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory|"
+            r"CUDA_ERROR_OUT_OF_MEMORY",
+        ),
     )
 )
-_RAY = re.compile(r"memory pressure|the node running low on memory")
 _PID = re.compile(r"(?:pid=|[Pp]rocess )(\d{1,9})")
 _WORKER_HOST = re.compile(r"Worker IP address: (?P<host>[\w.:-]{1,64})")
 _SIGKILL = re.compile(
@@ -93,6 +98,8 @@ _LOADER = re.compile(
 )
 _DUPLICATE = re.compile(r"Duplicate GPU detected ?: rank (\d+) and rank (\d+)")
 _MOST_FRAMES = 12
+_COPED_WITH = {"I", "D", "INFO"}  # levels: info, debug, NCCL's info
+_ERRORS = ("E", "F", "C")  # error, fatal, critical
 _OF_CUDA = (
     ("ecc", re.compile(rf"{_ECC.pattern}|^ecc uncorrectable")),
     ("nvlink", _NVLINK),
@@ -117,6 +124,16 @@ def _cuda(why: str) -> Found:
     return event("cuda", code, text=why)
 
 
+def _memory(text: str) -> list[Found]:
+    """Memory that ran out, the host's or a GPU's: Ray names its own errors as PyTorch does."""
+    for code, pattern in _OF_MEMORY:
+        if pattern.search(text):
+            pid, host = _PID.search(text), _WORKER_HOST.search(text)
+            about = {"pid": int(pid[1]) if pid else None, "node": host["host"] if host else None}
+            return [event("memory", code, text=text, **about)]
+    return []
+
+
 def _traceback(line: Line) -> list[Found]:
     """The error below a traceback's frames, unless its own line says as much: where only the first
     line of a traceback bears prefixes, the others name no rank."""
@@ -130,9 +147,8 @@ def _traceback(line: Line) -> list[Found]:
         found = _RAISED.match(below.text)
         if found is None or (_EXCEPTION.match(below.text) and below.rank == line.rank):
             return []
-        if _GPU_MEMORY.search(below.text) and not _RAY.search(below.text):
-            return [event("memory", "gpu", text=below.text)]
-        return [event("error", found["type"], text=found["message"] or found["type"])]
+        said = found["message"] or found["type"]
+        return _memory(below.text) or [event("error", found["type"], text=said)]
     return []
 
 
@@ -148,7 +164,11 @@ def _frame(line: Line) -> str:
 
 
 def _original(line: Line, message: str) -> str:
-    """What an error says; of one that is raised anew, what the original one did, and where."""
+    """What an error says, with what an NPU's runtime adds; of one that is raised anew, what the
+    original one said, and where."""
+    if "NPU function error" in message:
+        said = next((found[1] for one in line.below(4) if (found := _OF_NPU.match(one))), None)
+        return f"{message}: {said}" if said else message
     again = _RERAISED.match(message)
     below = iter(line.raw_below(_MOST_OF_TRACEBACK) if again else ())
     if again is None or _ORIGINAL not in next(below, ""):
@@ -162,15 +182,35 @@ def _original(line: Line, message: str) -> str:
     return message
 
 
-def _rank_stated(line: Line) -> int | None:
-    """The rank in the heading of the traceback that the line ends."""
-    headings = (above for above in line.above(_MOST_OF_TRACEBACK) if _TRACEBACK in above)
-    found = _OF_RANK.search(next(headings, ""))
-    return int(found[1]) if found else None
+def _stated(line: Line) -> dict[str, Any]:
+    """The rank in the heading of the traceback that the line ends; else that it was raised while
+    the error above was handled; else rank and host of what a logger wrote as an error above."""
+    above = iter(line.raw_above(_MOST_OF_TRACEBACK))
+    for raw in above:
+        text = peeled(0, raw, Clock(None)).text
+        if found := _OF_RANK.search(text):
+            return {"rank": int(found[1])}
+        if _TRACEBACK in text:
+            logged = [peeled(0, one, Clock(None)) for one in islice(above, 3)]
+            if any(_CHAINED.match(one.text) for one in logged):
+                return {"number": 1}
+            errors = (one for one in logged[:1] if one.level in _ERRORS)
+            return next(({"rank": one.rank, "node": one.node} for one in errors), {})
+        if not text[:1].isspace() and not _GRAPH.match(text):
+            break
+    return {}
 
 
 def read(line: Line) -> Sequence[Found]:
-    """What one line says of a process that fails."""
+    """What one line says of a process that fails. At level INFO a program says what it copes with,
+    or quotes."""
+    found = [] if _COPED_WITH & {line.level, line.nccl} else _said(line)
+    for one in found:
+        one.columns = {**_stated(line), **one.columns}
+    return found
+
+
+def _said(line: Line) -> list[Found]:
     text = line.text
     if line.rank is None and "watchdog thread terminated" in text:
         line.rank = whose(line, text)["rank"]
@@ -178,13 +218,8 @@ def read(line: Line) -> Sequence[Found]:
         text = text.lstrip()[7:].strip()
     if _TRACEBACK in text:
         return _traceback(line)
-    if _GPU_MEMORY.search(text) and not _RAY.search(text):
-        return [event("memory", "gpu", text=text)]
-    for code, pattern in _HOST_MEMORY:
-        if pattern.search(text):
-            pid, host = _PID.search(text), _WORKER_HOST.search(text)
-            about = {"pid": int(pid[1]) if pid else None, "node": host["host"] if host else None}
-            return [event("memory", code, text=text, **about)]
+    if memory := _memory(text):
+        return memory
     if _ECC.search(text):
         return [event("cuda", "ecc", text=text)]
     if _NVLINK.search(text):
@@ -192,8 +227,6 @@ def read(line: Line) -> Sequence[Found]:
     if "HSA_" in text or " by GPU node-" in text:
         found_in = next((code for pattern, code in _ROCM if pattern.search(text)), None)
         return [event("cuda", found_in, text=text)] if found_in else []
-    if "NVLS" in text or "ulticast" in text:
-        return []
     if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
         return [_cuda(found["why"])]
     if _SIGKILL.search(text.strip()):
@@ -214,7 +247,7 @@ def read(line: Line) -> Sequence[Found]:
         if any("Exception ignored in" in above for above in line.above(_MOST_FRAMES)):
             return []  # at the end of a process, from a destructor
         text = _original(line, found["message"] or found["type"]) + _frame(line)
-        return [event("error", found["type"], rank=_rank_stated(line), text=text)]
+        return [event("error", found["type"], text=text)]
     if crash := _CRASH.search(text):
         return [event("crash", None, text=crash["fatal"] or text)]
     return []

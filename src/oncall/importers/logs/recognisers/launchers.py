@@ -1,5 +1,6 @@
 """How launchers other than torchrun report a process that ended: DeepSpeed, accelerate, Lightning,
-torch.multiprocessing, Composer, Docker Compose, Open MPI, PRRTE, MPICH and Hydra."""
+torch.multiprocessing, Composer, Docker Compose, Open MPI, PRRTE, MPICH and Hydra; and which process
+Ray starts for a rank."""
 
 from __future__ import annotations
 
@@ -37,6 +38,11 @@ _HYDRA_RANK = re.compile(r"RANK (?P<rank>\d{1,9}) PID (?P<pid>\d{1,9}) RUNNING A
 _HYDRA = re.compile(r"(?:KILLED BY SIGNAL: (?P<signal>\d{1,9})|EXIT CODE: (?P<code>\d{1,9}))")
 _PROCESS_NAME = re.compile(r"Process name: \[\S*,(?P<rank>\d{1,9})\]\s*$")
 _EXIT_CODE = re.compile(r"Exit code: +(?P<code>\d{1,9})")
+# Ray names the process of each rank when it starts them.
+_STARTED = re.compile(
+    r"\(.{0,100}?ip=(?P<node>[\w.:]{1,64}), pid=(?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,9}), "
+    r"local_rank=(?P<local>\d{1,9})"
+)
 
 
 def _exit(line: Line, *found: re.Match[str] | None) -> list[Found]:
@@ -74,6 +80,9 @@ def read(line: Line) -> Sequence[Found]:
         return _exit(line, rank, *(_HYDRA.search(below) for below in line.below(3)))
     if rank := _PROCESS_NAME.search(text):
         return _exit(line, rank, *(_EXIT_CODE.search(below) for below in line.below(2)))
+    if of := _STARTED.search(text):
+        said = {"node": of["node"], "pid": int(of["pid"]), "local_rank": int(of["local"])}
+        return [event("process", "ray", rank=int(of["rank"]), **said)]
     for pattern in _ENDED:
         if found := pattern.search(text):
             return _exit(line, found)
@@ -95,6 +104,7 @@ LAUNCHERS = Recogniser(
         "crashed with exit code",
         "RUNNING AT",
         "Process name: [",
+        " world_rank=",
     ),
     read,
 )

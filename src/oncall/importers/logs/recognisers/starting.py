@@ -28,7 +28,8 @@ _REFUSED = re.compile(
 )
 _NAME = re.compile(
     r"network addresses of \((?P<peer>[\w.:-]+), \d+\) cannot be retrieved|"
-    r"(?P<what>Temporary failure in name resolution|Name or service not known)"
+    r"^(?!.*HTTPS?Connection)(?>.*?(?P<what>Temporary failure in name resolution|"
+    r"Name or service not known))"
 )
 # A launcher that starts processes on other hosts by ssh.
 _SSH = re.compile(

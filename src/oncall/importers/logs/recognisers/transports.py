@@ -28,7 +28,7 @@ _FORMS = (
     _Form(
         "Peer host id: ",
         re.compile(
-            r"(?:message|Error): (?P<why>[^()]{1,200}?) ?\(?My EFA addr: \S{1,200} "
+            r"(?:message|Error): (?:\d+ \()?(?P<why>.{1,200}?) ?\(?My EFA addr: \S{1,200} "
             r"My host id: (?P<node>[\w-]{1,64}) Peer EFA addr: \S{1,200} "
             r"Peer host id: (?P<peer_host>[\w-]{1,64})"
         ),
