@@ -94,6 +94,7 @@ RECORDED = ("ops", "comms", "launches", "transfers")  # what `stuck` holds
 # and no two transfers alike are in it, and it knows what has ended.
 NOT_RECORDED = (
     *("labelled_tasks", "joint_calls", "slow_rounds", "round_baselines", "mirrored_calls"),
+    "delay_witnesses",
     "shared_waits",  # it is seen for how long the job has been quiet
     "hang_proofs",  # not all of its ranks wait
 )

@@ -22,6 +22,7 @@ ROW_GROUP = 122_880  # rows, as DuckDB stores them: fewer are copied as quickly 
 
 def write_saved(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Write every evidence table of `con`, and the version of the schema, to a new file."""
+    con.execute("RESET disabled_compression_methods")
     con.execute(f"ATTACH '{quoted(path)}' AS written")
     try:
         for table in TABLES:

@@ -28,11 +28,10 @@ _WORDS = (
 def role_named(members: str = "members") -> str:
     """SQL: tp, pp, dp, ep, cp, or another of these roles, by the role and name of a row of relation
     `members`; NULL where they do not say it."""
-    return f"coalesce({_role_in(f'{members}.role')}, {_role_in(f'{members}.name')})"
-
-
-def _role_in(text: str) -> str:
     # PyTorch describes the group of a device mesh's dimension as mesh_ and its name.
-    said = f"regexp_replace(lower(trim({text})), '^mesh_', '')"
-    words = " ".join(f"WHEN {said} LIKE '%{word}%' THEN '{role}'" for word, role in _WORDS)
-    return f"CASE WHEN {said} IN {_DIMENSIONS} THEN {said} {words} END"
+    said = "regexp_replace(lower(trim(n)), '^mesh_', '')"
+    words = ", ".join(f"['{word}', '{role}']" for word, role in _WORDS)
+    return f"""list_filter(list_transform([{members}.role, {members}.name], lambda n: CASE
+        WHEN {said} IN {_DIMENSIONS} THEN {said}
+        ELSE list_filter([{words}], lambda w: contains({said}, w[1]))[1][2] END),
+        lambda r: r IS NOT NULL)[1]"""

@@ -3,9 +3,7 @@
 Symptoms are log odds and taken as independent, so their sum gives a probability.
 
 For how long nothing has completed, and how often as many ranks as now waited at once while the job
-still ran, are two of them. Some rank waits in almost every running job, in some jobs all but one do
-for half of the time. What a dump at any earlier instant would have shown is known from its own
-calls: from a rank's call of a collective to the last member's it waited for that member.
+still ran (shared_waits), are two of them.
 """
 
 from __future__ import annotations
@@ -109,104 +107,6 @@ def dump_times() -> str:
                 AS dated,
             dated AND later_ns > normal_ns + $written_in AS silent
         FROM files
-    """
-
-
-@relation(
-    "shared_waits",
-    reads=["hang_roots", "front", "job_quiet"],
-    empty_without=["front"],
-    columns=[
-        ("job", "VARCHAR", "", "a job with waiting ranks, looked at nobody knows when"),
-        ("waiting", "BIGINT", "ranks", "blocked in a call"),
-        ("ranks", "BIGINT", "ranks", "those with data"),
-        ("missing", "BIGINT", "ranks", "those that may be waited for"),
-        ("before", "DOUBLE", "0..1", "of the recorded time, that in which as many waited"),
-        ("share", "DOUBLE", "0..1", "the same to be expected, with one more such wait"),
-    ],
-    source="beyond CCL-D",
-)
-def shared_waits() -> str:
-    """How many ranks of each job wait, and for how much of the time before as many did."""
-    return """
-        WITH seats AS (SELECT job, comm, rank FROM members SEMI JOIN witnesses USING (job, rank)),
-        sizes AS (SELECT job, comm, count(*) AS size FROM seats GROUP BY ALL),
-        -- `joined`: all members called what does not end, some `members` of the job's ranks.
-        jobs AS (
-            SELECT job, bool_and(how = 'together') AS joined, any_value(comm) AS place,
-                max(CASE kind WHEN 'p2p' THEN 2 ELSE size END) FILTER (how = 'together') AS members,
-                any_value(greatest(coalesce(longest_gap_ns, 0), 1)) AS pause_ns
-            FROM hang_roots LEFT JOIN job_quiet USING (job) LEFT JOIN sizes USING (job, comm)
-            WHERE quiet_ns IS NULL GROUP BY job),
-        crowd AS (
-            SELECT job, count(DISTINCT rank) AS waiting FROM front SEMI JOIN jobs USING (job)
-            GROUP BY job),
-        -- Transfers are counted from the last that ended: rings lose the first of either end.
-        calls AS (
-            SELECT job, comm, kind, -1::BIGINT AS ends, seq, rank, min(called_ns) AS called_ns,
-                max(ended_ns) AS ended_ns
-            FROM operations SEMI JOIN jobs USING (job)
-            WHERE called_ns IS NOT NULL AND kind = 'coll' GROUP BY ALL
-            UNION ALL
-            SELECT job, comm, kind,
-                if(op = 'Send', rank::BIGINT << 32 | p, p << 32 | rank::BIGINT) AS ends,
-                row_number() OVER (
-                    PARTITION BY job, comm, rank, peer, op ORDER BY called_ns DESC, seq DESC),
-                rank, called_ns, ended_ns
-            FROM (SELECT *, coalesce(peer, 2147483647)::BIGINT AS p FROM operations)
-            SEMI JOIN jobs USING (job)
-            WHERE called_ns IS NOT NULL AND kind = 'p2p' AND done),
-        world AS (SELECT job, count(DISTINCT rank) AS ranks FROM seats GROUP BY job),
-        recorded AS (
-            SELECT job, max(first_ns) AS since_ns, min(last_ns) AS until_ns,
-                greatest(until_ns - since_ns, 0) AS span_ns
-            FROM (SELECT job, rank, min(called_ns) AS first_ns, max(called_ns) AS last_ns
-                  FROM calls GROUP BY ALL)
-            GROUP BY job),
-        -- Ranks wait for a member until all have called; where all have, for the operation to end,
-        -- which the member that discovers it first shows best. Watchdogs see ends late: they count
-        -- for a transfer of which only one end is recorded.
-        met AS (
-            SELECT job, comm, kind, ends, seq, max(called_ns) AS met_ns, min(ended_ns) AS first_ns,
-                count(*) AS callers
-            FROM calls GROUP BY ALL),
-        waits AS (
-            SELECT job, c.rank, if(joined, met_ns, called_ns) AS called_ns,
-                CASE WHEN callers < CASE kind WHEN 'p2p' THEN 2 ELSE size END
-                    THEN CASE kind WHEN 'p2p' THEN ended_ns END
-                    WHEN joined THEN first_ns ELSE met_ns END AS over_ns
-            FROM calls c JOIN met USING (job, comm, kind, ends, seq)
-            JOIN jobs USING (job) JOIN sizes USING (job, comm)
-            WHERE NOT joined OR (comm = place AND kind = 'coll')),
-        -- Each rank's waits without what an earlier one covers.
-        apart AS (
-            SELECT job, least(over_ns, until_ns) AS until_ns,
-                greatest(called_ns, since_ns, max(over_ns) OVER (
-                    PARTITION BY job, rank ORDER BY called_ns, over_ns
-                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) AS since_ns
-            FROM waits JOIN recorded USING (job) WHERE over_ns > called_ns),
-        turns AS (
-            SELECT job, since_ns AS at_ns, 1 AS more FROM apart WHERE since_ns < until_ns
-            UNION ALL SELECT job, until_ns, -1 FROM apart WHERE since_ns < until_ns),
-        levels AS (
-            SELECT job, sum(more) OVER (PARTITION BY job ORDER BY at_ns, more) AS waiting,
-                lead(at_ns) OVER (PARTITION BY job ORDER BY at_ns, more) - at_ns AS lasted_ns
-            FROM turns),
-        shares AS (
-            SELECT job, sum(l.lasted_ns) FILTER (l.waiting >= c.waiting) AS waited_ns
-            FROM levels l JOIN crowd c USING (job) GROUP BY job)
-        -- One more pause is assumed, as long as the job's longest, in which each rank, or each
-        -- group that all wait for, may be missing: all that is known of a job without a past.
-        SELECT job, c.waiting, w.ranks,
-            greatest(w.ranks - c.waiting, coalesce(members, 1)) AS missing,
-            waited_ns / span_ns AS before,
-            CASE WHEN span_ns IS NULL OR (joined AND members < w.ranks) THEN missing / w.ranks
-                WHEN NOT joined OR waited_ns IS NOT NULL
-                THEN (coalesce(waited_ns, 0) + pause_ns * missing)
-                    / (span_ns + pause_ns * w.ranks) END AS share
-        FROM crowd c JOIN jobs USING (job) JOIN world w USING (job)
-        LEFT JOIN recorded r USING (job) LEFT JOIN shares s USING (job)
-        WHERE share IS NOT NULL
     """
 
 

@@ -75,8 +75,8 @@ def _ranked(values: Ints | Codes) -> tuple[Ints, int]:
     least = int(values.min(initial=0))
     span = int(values.max(initial=0)) - least + 1
     if span > _CLOSE * len(values):
-        known, place = np.unique(values, return_inverse=True)
-        return place, len(known)
+        known = np.unique(values)
+        return np.searchsorted(known, values), len(known)
     seen = np.zeros(span, dtype=np.bool_)
     seen[values - least] = True
     number = np.cumsum(seen) - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -25,16 +27,21 @@ def cuts(programs: Programs, moments: Moments, limits: Limits) -> Flags:
     signature = programs.signature.astype(np.int64)
     size = np.array([len(line) for line in programs.members])[programs.comm]
     kind = numbered(size, signature)
-    after = numbered(kind, np.roll(signature, 1))
-    again = _first_again(numbered(kind, programs.rank), limits)
-    first = np.where(again & (size == len(programs.ranks)), kind, NONE)
+    wide = size == len(programs.ranks)
     enough = limits.fewest, limits.few
     regular = limits.nearly_all, limits.same_calls
-    kinds, called = (kind, after, first), (moments.waits, moments.shown)
+    called = moments.waits, moments.shown
+    kinds: tuple[Callable[[], Ints], ...] = (  # mostly the first will do
+        lambda: kind,
+        cache(lambda: numbered(kind, np.roll(signature, 1))),
+        cache(
+            lambda: np.where(wide & _first_again(numbered(kind, programs.rank), limits), kind, NONE)
+        ),
+    )
     for any_size, fewest, often, one, calls in product(
         (False, True), enough, regular, kinds, called
     ):
-        mine = np.where(calls, one, NONE)
+        mine = np.where(calls, one(), NONE)
         cut = _rarest(programs, moments, size, mine, often, fewest, limits, any_size)
         if cut.any():
             return cut

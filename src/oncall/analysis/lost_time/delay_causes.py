@@ -109,21 +109,47 @@ def replayed_jobs() -> str:
     """
 
 
-def _placed() -> str:
-    """Where each rank is, and how many a job has."""
-    return """
-        placed AS (
-            SELECT DISTINCT ON (job, rank) job, rank, node, gpu, nic FROM members
-            ORDER BY ALL),
-        sizes AS (SELECT job, count(*) AS of_ranks FROM placed GROUP BY job)
-    """
-
-
-def _witnesses() -> str:
+@relation(
+    "delay_witnesses",
+    reads=["operations"],
+    columns=[
+        ("job", "VARCHAR", "", "the job"),
+        ("entry", "INTEGER", "", "number of the cause; below 0: groups alike in their transfers"),
+        (
+            "cause",
+            "VARCHAR",
+            "",
+            "own: work of the rank; transfer: what it sends and receives; turns: work, by turns",
+        ),
+        ("shown_by", "VARCHAR", "", "what shows it, as in lost_time"),
+        ("rank", "INTEGER", "", "global rank; several if the evidence cannot tell them apart"),
+        ("comm", "UBIGINT", "", "the communicator whose members are all alike; else NULL"),
+        ("tied", "INTEGER", "ranks", "how many share the cost"),
+        ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
+        ("low", "DOUBLE", "ratio", "5 % quantile of the share"),
+        ("high", "DOUBLE", "ratio", "95 % quantile of the share"),
+        ("lost_share", "DOUBLE", "ratio", "of all time since it began, what would not be lost"),
+        ("iterations", "INTEGER", "", "concerned"),
+        ("of_iterations", "INTEGER", "", "in the account"),
+        ("gain_ns", "BIGINT", "ns", "lost in all of them"),
+        ("at_ns", "BIGINT", "ns", "begin of the first one"),
+        ("until_ns", "BIGINT", "ns", "end of the last one, if it is over"),
+        ("replay_error", "DOUBLE", "ratio", "of the account"),
+        ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
+        ("declined", "VARCHAR", "", "ways to find causes that name nobody, and why"),
+    ],
+    source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
+    params={
+        "most_causes": "lost_time.most_causes",
+        "least_share": "lost_time.negligible",
+        "hiccup": "lost_time.hiccup",
+    },
+)
+def delay_witnesses() -> str:
     """Entries of the account; and where there is none, or it names nobody, groups whose transfers
     take longer than those of like groups, and what slow rounds show."""
     return """
-        accounts AS (SELECT job, until_ns FROM lost_time WHERE cause = 'account'),
+        WITH accounts AS (SELECT job, until_ns FROM lost_time WHERE cause = 'account'),
         accounted AS (
             SELECT l.job, l.entry, l.cause, l.rank, l.share, l.low, l.high, l.iterations,
                 l.of_iterations, l.gain_ns, l.at_ns, l.until_ns, l.replay_error, l.timed,
@@ -176,10 +202,18 @@ def _witnesses() -> str:
                 rank, cost_ns / span_ns AS lost_share, cost_ns / span_ns AS share,
                 rounds AS iterations, cost_ns AS gain_ns, at_ns, until_ns, timed,
                 'rounds' AS shown_by, 1 AS tied
-            FROM in_rounds JOIN spans USING (job)),
-        witnessed AS (
-            FROM accounted UNION ALL BY NAME FROM slowed
-            UNION ALL BY NAME FROM slow_in_rounds)
+            FROM in_rounds JOIN spans USING (job))
+        FROM accounted UNION ALL BY NAME FROM slowed UNION ALL BY NAME FROM slow_in_rounds
+    """
+
+
+def _placed() -> str:
+    """Where each rank is, and how many a job has."""
+    return """
+        placed AS (
+            SELECT DISTINCT ON (job, rank) job, rank, node, nic FROM members
+            ORDER BY ALL),
+        sizes AS (SELECT job, count(*) AS of_ranks FROM placed GROUP BY job)
     """
 
 
@@ -187,7 +221,7 @@ def _slowest() -> str:
     """The causes; of ranks that share all slow transfers the one that, by rates, sends and receives
     most slowly, on a tree within its layer (CCL-D Fig. 7)."""
     return """
-        tied AS (FROM witnessed WHERE cause = 'transfer' AND tied > 1),
+        tied AS (FROM delay_witnesses WHERE cause = 'transfer' AND tied > 1),
         common AS (  -- the slow communicator, else all that all of them are in
             SELECT t.job, t.entry, m.comm FROM tied t JOIN members m
                 ON m.job = t.job AND m.rank = t.rank AND m.comm = coalesce(t.comm, m.comm)
@@ -209,7 +243,7 @@ def _slowest() -> str:
         causes AS (
             SELECT w.* REPLACE (if(s.rank IS NULL, tied, 1) AS tied,
                 if(s.rank IS NULL, comm, NULL) AS comm)
-            FROM witnessed w LEFT JOIN slowest s USING (job, entry)
+            FROM delay_witnesses w LEFT JOIN slowest s USING (job, entry)
             WHERE CASE WHEN s.rank IS NULL
                 -- A slow link slows every communicator of its rank.
                 THEN comm IS NULL OR job NOT IN (SELECT job FROM slowest) ELSE s.rank = w.rank END)
@@ -267,23 +301,15 @@ def _sets() -> str:
 
 @relation(
     "delay_causes",
-    reads=["operations"],
+    reads=["delay_witnesses"],
+    empty_without=["delay_witnesses"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("suspect", "VARCHAR", "", "who has the cost, as a sentence names it"),
-        (
-            "cause",
-            "VARCHAR",
-            "",
-            "own: work of the rank; transfer: what it sends and receives; turns: work, by turns",
-        ),
-        ("shown_by", "VARCHAR", "", "what shows it, as in lost_time"),
-        ("rank", "INTEGER", "", "global rank; several if the evidence cannot tell them apart"),
-        ("comm", "UBIGINT", "", "the communicator whose members are all alike; else NULL"),
+        "cause shown_by rank comm",
         ("node", "VARCHAR", "", "its host"),
-        ("gpu", "INTEGER", "", "its GPU"),
         ("nic", "VARCHAR", "", "its RDMA device"),
-        ("tied", "INTEGER", "ranks", "how many share the cost"),
+        "tied",
         ("of_ranks", "INTEGER", "ranks", "the job has"),
         ("together", "VARCHAR", "", "the host, stage or communicator whose ranks they are"),
         (
@@ -294,27 +320,14 @@ def _sets() -> str:
             "together and are no part of a machine or of the job",
         ),
         ("located", "BOOLEAN", "", "it is not one of so many that nobody is named"),
-        ("share", "DOUBLE", "ratio", "iterations concerned would be so much shorter without it"),
-        ("low", "DOUBLE", "ratio", "5 % quantile of the share"),
-        ("high", "DOUBLE", "ratio", "95 % quantile of the share"),
-        ("lost_share", "DOUBLE", "ratio", "of all time since it began, what would not be lost"),
+        "share low high lost_share",
         ("lost_low", "DOUBLE", "ratio", "5 % quantile of that"),
         ("lost_high", "DOUBLE", "ratio", "95 % quantile of that"),
-        ("iterations", "INTEGER", "", "concerned"),
-        ("of_iterations", "INTEGER", "", "in the account"),
-        ("gain_ns", "BIGINT", "ns", "lost in all of them"),
-        ("at_ns", "BIGINT", "ns", "begin of the first one"),
-        ("until_ns", "BIGINT", "ns", "end of the last one, if it is over"),
-        ("replay_error", "DOUBLE", "ratio", "of the account"),
-        ("timed", "BOOLEAN", "", "the durations of operations are recorded"),
-        ("declined", "VARCHAR", "", "ways to find causes that name nobody, and why"),
+        "iterations of_iterations gain_ns at_ns until_ns replay_error timed declined",
     ],
     source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
     params={
         "rate_below": Param(0.8, "a rank within 20 % of its peers' mean rate is not singled out"),
-        "most_causes": "lost_time.most_causes",
-        "least_share": "lost_time.negligible",
-        "hiccup": "lost_time.hiccup",
         "part": "lost_time.ordinary",
         "few": Param(
             8,
@@ -326,8 +339,8 @@ def _sets() -> str:
 def delay_causes() -> str:
     """What iterations would gain without each cause, by the ranks that have it."""
     return f"""
-        WITH {_placed()}, {_witnesses()}, {_slowest()}, {_sets()}
-        SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, l.comm, p.node, p.gpu, p.nic, l.tied,
+        WITH {_placed()}, {_slowest()}, {_sets()}
+        SELECT l.job, s.suspect, l.cause, l.shown_by, l.rank, l.comm, p.node, p.nic, l.tied,
             s.of_ranks, s.together, s.one_of_them, s.located, l.share, l.low, l.high,
             l.lost_share, l.lost_share * l.low / l.share AS lost_low,
             l.lost_share * l.high / l.share AS lost_high,

@@ -134,7 +134,8 @@ def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str
     the parts of all batches, named `part_...`. Ranks as they are recorded, communicators as places
     in `comms`."""
     rank, p2p, at_ns = (rows.pop(name) for name in ("rank", "p2p", "at_ns"))
-    comms, comm = np.unique(rows.pop("comm"), return_inverse=True)
+    comms = np.unique(rows["comm"])  # few: to look each up is faster than to sort them
+    comm = np.searchsorted(comms, rows.pop("comm"))
     seq, given, op, count = (rows.pop(name) for name in ("seq", "batch", "op", "count"))
     same = (given[1:] >= 0) & (given[1:] == given[:-1])
     same |= (seq[1:] >= 0) & (seq[1:] == seq[:-1]) & (comm[1:] == comm[:-1])
