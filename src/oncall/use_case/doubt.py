@@ -85,12 +85,12 @@ def _ended_without(incident: Incident) -> Doubt:
 
 def _silent(incident: Incident) -> Doubt:
     """That nothing happened for long before the dumps were written, as where ranks wait for what is
-    not recorded; empty if something did."""
+    not recorded, and who is elsewhere; empty if something did."""
     seconds = evidence.silent_until_written(incident)
     last = (
         "all recorded operations are complete, and the dumps were written {:.0f} s after the last"
     )
-    return Doubt(last.format(seconds) if seconds else "")
+    return Doubt(last.format(seconds), suspects=_elsewhere(incident)) if seconds else Doubt()
 
 
 def _calls_alone(incident: Incident) -> Doubt:
@@ -154,17 +154,24 @@ def _alike(incident: Incident) -> Doubt:
 
 
 def _seen_once(incident: Incident) -> Doubt:
-    """Which processes one look at stacks shows to be elsewhere, where that may be chance."""
+    """Which processes one look at stacks shows to be elsewhere, where that may be chance; empty if
+    calls are recorded, which show by themselves who waits."""
+    suspects = _elsewhere(incident) if incident.is_empty("ops") else ()
+    once = "one snapshot cannot tell a hang from a running job: take the stacks again"
+    return Doubt(once if suspects else "", suspects=suspects)
+
+
+def _elsewhere(incident: Incident) -> tuple[Suspect, ...]:
+    """The processes that one look at stacks shows to be elsewhere."""
     rows = evidence.seen_apart(incident)
     if not rows:
-        return Doubt()
+        return ()
     ((processes, ranks, doing, others),) = rows
     known = None not in ranks
     whom = ("it" if len(ranks) == 1 else "they") if known else " and ".join(processes)
     verb = "is" if len(processes) == 1 else "are"
     against = f"{whom} {verb} in {doing}, and {others} others are not"
-    once = "one snapshot cannot tell a hang from a running job: take the stacks again"
-    return Doubt(once, suspects=(Suspect(blamed(ranks) if known else (), against),))
+    return (Suspect(blamed(ranks) if known else (), against),)
 
 
 def why_logs_say_too_little(incident: Incident) -> str | None:

@@ -303,14 +303,14 @@ def unmoved_activities(incident: Incident) -> Rows:
 
 def seen_apart(incident: Incident) -> Rows:
     """(processes, ranks, what they do and where, how many others) that one look at stacks shows to
-    be elsewhere, by job; where no calls are recorded, which show by themselves who waits."""
+    be elsewhere, by job."""
     return asked(
         incident,
         ["odd_stacks"],
         "SELECT list(process ORDER BY rank), list(rank), "
         "string_agg(DISTINCT activity || coalesce(' (' || frame || ')', ''), ', '), "
         "any_value(others) "
-        "FROM odd_stacks WHERE doubted AND NOT EXISTS (FROM ops) GROUP BY job",
+        "FROM odd_stacks WHERE doubted GROUP BY job",
     )
 
 

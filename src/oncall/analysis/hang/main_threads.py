@@ -20,7 +20,8 @@ COLLECTIVE, DEVICE, RENDEZVOUS = "collective", "device", "rendezvous"
 # Blocked until others come, or until the GPU has done what was launched.
 WAITING = frozenset({COLLECTIVE, DEVICE, RENDEZVOUS})
 # Kernels are launched ahead: a rank that waits for others may be blocked in any of these.
-COMPUTING = frozenset({"forward", "backward", "optimizer"})
+TOGETHER = "one place"
+COMPUTING = frozenset({"forward", "backward", "optimizer", TOGETHER})
 # Occupied with something of its own, which the others do not wait for in there.
 OCCUPIED = frozenset({"data loader", "checkpoint", "compilation", "import", "debugger", "storage"})
 # What is left where no frame tells: the program's own code, or a lock in it.

@@ -15,6 +15,7 @@ from oncall.analysis.hang.main_threads import (
     OCCUPIED,
     OTHER,
     RENDEZVOUS,
+    TOGETHER,
     WAITING,
 )
 from oncall.evidence import relation
@@ -109,6 +110,7 @@ def odd_stacks(
 def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequence[_Row]:
     if len(processes) == 1 and processes[0]["activity"] in (COLLECTIVE, RENDEZVOUS):
         return [_alone(processes[0])] if processes[0]["looks"] else []
+    processes = _together(processes)
     odd = _of(processes, OCCUPIED) or _of_their_own(processes)
     others = [one for one in processes if one not in odd]
     waiting = _of(others, WAITING)
@@ -144,6 +146,17 @@ def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequenc
         "others_moved": len(moved),
     }
     return [{**one, **about} for one in odd]
+
+
+def _together(processes: Sequence[_Row]) -> Sequence[_Row]:
+    """Most that rest at one line of the program's own code may wait there: not all that waits has a
+    frame of its own."""
+    places = [None if one["busy"] is not False else one["frame"] for one in _of(processes, OTHER)]
+    frame, number = Counter(places).most_common(1)[0] if places else (None, 0)
+    if frame is None or 2 * number <= len(processes):
+        return processes
+    here = {"activity": TOGETHER}
+    return [one | here if one["frame"] == frame and not one["busy"] else one for one in processes]
 
 
 def _alone(process: _Row) -> _Row:
