@@ -15,6 +15,7 @@ from oncall.evidence.schema import BY_NAME
 from oncall.views import words
 
 _MOST_LINES = 20  # of what the part reported
+_THERE = "node IS NOT DISTINCT FROM ?"  # a kernel's log may not name its host
 _READINGS = {"gpu": "gpus", "nic": "nics"}
 _IDENTITY = {
     "model": "model",
@@ -71,7 +72,7 @@ def _part(incident: Incident, kind: str, node: Any, blamed: str) -> dict[str, st
     names = ("device", "interface", *_IDENTITY)
     newest = ", ".join(f"any_value({name} ORDER BY at_ns DESC)" for name in names)
     rows = incident.con.execute(
-        f"SELECT {newest} FROM devices WHERE node IS NOT DISTINCT FROM ? AND kind = ? AND ? IN (device, pci_bus)",
+        f"SELECT {newest} FROM devices WHERE {_THERE} AND kind = ? AND ? IN (device, pci_bus)",
         [node, kind, blamed],
     ).fetchall()
     part = dict(zip(names, rows[0], strict=True))
@@ -82,7 +83,7 @@ def _part(incident: Incident, kind: str, node: Any, blamed: str) -> dict[str, st
 def _reported(incident: Incident, part: Mapping[str, str | None]) -> Iterator[str]:
     """Lines of the node about it, as they were written."""
     rows = incident.con.execute(
-        "SELECT at_ns, text FROM host_events WHERE node IS NOT DISTINCT FROM ? AND device IN (?, ?, ?) "
+        f"SELECT at_ns, text FROM host_events WHERE {_THERE} AND device IN (?, ?, ?) "
         "ORDER BY at_ns NULLS LAST, line",
         [part["node"], part["pci_bus"], part["device"], part["interface"]],
     ).fetchall()
@@ -98,7 +99,7 @@ def _counted(incident: Incident, kind: str, part: Mapping[str, str | None]) -> I
     names = [one.name for one in table.columns if one.name not in ("node", kind, "at_ns", "port")]
     columns = ", ".join(names)
     rows = incident.con.execute(
-        f"SELECT at_ns, {columns} FROM {table.name} WHERE node IS NOT DISTINCT FROM ? AND {kind}::VARCHAR = ? "
+        f"SELECT at_ns, {columns} FROM {table.name} WHERE {_THERE} AND {kind}::VARCHAR = ? "
         f"AND concat({columns}) <> '' ORDER BY at_ns",
         [part["node"], part["device"]],
     ).fetchall()

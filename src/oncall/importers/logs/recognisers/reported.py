@@ -1,5 +1,5 @@
-"""Lines in no known form that a logger calls an error and that say that something waited in vain, or
-that it calls fatal: a report quotes them where nothing else says what failed."""
+"""Lines in no known form that a logger calls fatal, or an error that something waited in vain: a
+report quotes them where nothing else says what failed."""
 
 from __future__ import annotations
 
