@@ -184,7 +184,7 @@ def test_recordings_tell_their_problems(incident: Incident) -> None:
         Gap("rank_3: truncated", (), (3,), files=("rank_3",)),
         Gap("the recorder itself lost 1,200 operations", (), (2,)),
     )
-    assert notes == ("megatrace: clocks differ",)
+    assert notes == ("megatrace of rank 2: clocks differ",)
 
 
 def test_equal_problems_are_one_gap(incident: Incident) -> None:

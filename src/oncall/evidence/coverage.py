@@ -74,8 +74,8 @@ def measure(con: duckdb.DuckDBPyConnection, least: int = 0) -> tuple[Coverage, t
         f"ORDER BY count(*) DESC, note LIMIT {_MOST_NOTES}"
     ).fetchall()
     for kind, note, is_of_some, ranks in inferred:
-        of = f" of {'rank' if len(ranks) == 1 else 'ranks'} {fold_ranks(ranks)}"
-        notes.append(f"{kind}{of if ranks and is_of_some else ''}: {note}")
+        of = f" of rank{'s'[: len(ranks) - 1]} {fold_ranks(ranks)}" if is_of_some and ranks else ""
+        notes.append(f"{kind}{of}: {note}")
     recorded, in_texts = _numbers(con, _RECORDED), _numbers(con, _IN_TEXTS)
     seen = _numbers(con, _SEEN) | (set() if recorded else in_texts)
     at_least = not stated and bool(in_texts - recorded)
