@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -65,4 +66,4 @@ def test_oncall_alone_says_so(here: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "For a job on other machines use --hosts" in done.stderr
-    assert "oncall diagnose slurm-4711.out  1 file: job logs" in done.stderr
+    assert re.search(r"oncall diagnose slurm-4711.out  +1 file: job logs", done.stderr)

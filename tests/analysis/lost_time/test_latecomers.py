@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import comb
 
 import numpy as np
@@ -104,3 +105,18 @@ def test_few_long_waits_for_one_rank_alone_are_its_fault(
     assert isinstance(entry, Entry) is named
     if isinstance(entry, Entry):
         assert (entry.cause, entry.ranks, entry.segments) == ("own", (5,), 2)
+
+
+@pytest.mark.parametrize(("passed_on_ms", "passes_on"), [(8.0, True), (2.0, False), (None, False)])
+def test_who_waits_for_who_sends_to_it_passes_that_on(
+    passed_on_ms: float | None, passes_on: bool
+) -> None:
+    """Rank 5 is late by 10 ms of 100, after it may have waited so long for what it received."""
+    late_ns = np.zeros((6, 8))
+    late_ns[:, 5] = 10e6
+    lateness = of_like_iterations(late_ns, 100.0)
+    if passed_on_ms is not None:
+        lateness = replace(lateness, passed_on_ns=late_ns / 10 * passed_on_ms)
+    found = latecomers(lateness, Limits())
+    assert isinstance(found, Entry) and found.ranks == (5,)
+    assert lateness.passes_on(found.ranks, found.share, Limits()) == passes_on

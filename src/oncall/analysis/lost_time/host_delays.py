@@ -15,7 +15,7 @@ from oncall.analysis.common.quantiles import median_of_alike
 from oncall.analysis.lost_time.arrays import NONE, Ints, Times, numbered
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.moments import Moments
+from oncall.analysis.lost_time.moments import Moments, on_one_clock
 from oncall.analysis.lost_time.programs import Programs, matched
 
 
@@ -29,7 +29,7 @@ def host_delays(
     at = np.flatnonzero(number != NONE)
     at = at[at > 0]
     at = at[programs.rank[at] == programs.rank[at - 1]]
-    call_ns = _on_one_clock(programs, moments)
+    call_ns = on_one_clock(programs, moments)
     waited_ns = np.maximum(_held_until(programs, number, call_ns, moments) - call_ns, 0.0)
     took_ns = np.maximum(programs.at_ns[at] - programs.at_ns[at - 1] - waited_ns[at - 1], 0.0)
     own_ns = took_ns - _of_peers(programs, iterations, at, took_ns, limits)
@@ -41,15 +41,6 @@ def host_delays(
     np.add.at(found[0], place, own_ns)
     np.maximum.at(found[1], place, own_ns)
     return np.where(iterations.program != 0, found.reshape(2, *shape), np.nan)
-
-
-def _on_one_clock(programs: Programs, moments: Moments) -> Times:
-    """When each call was made (n,), ns, on the clock that `moments` compare ranks by."""
-    call_ns = programs.at_ns - float(programs.at_ns.min())
-    known = np.isfinite(moments.came_ns)
-    ahead_ns = np.zeros(len(programs.ranks))
-    ahead_ns[programs.rank[known]] = (call_ns - moments.came_ns)[known]
-    return np.asarray(call_ns - ahead_ns[programs.rank])
 
 
 def _held_until(programs: Programs, number: Ints, call_ns: Times, moments: Moments) -> Times:

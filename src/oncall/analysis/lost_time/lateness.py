@@ -13,6 +13,7 @@ and in the blocks of neighbours that share a host.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,7 +33,7 @@ from oncall.analysis.lost_time.judgement import (
     judged,
 )
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.moments import Moments
+from oncall.analysis.lost_time.moments import Moments, on_one_clock
 from oncall.analysis.lost_time.pipelines import places_of
 from oncall.analysis.lost_time.programs import ABSENT, Programs, matched
 
@@ -44,7 +45,8 @@ class Lateness:
     from durations. `of_all`: iterations are those of all ranks, not of one group each. `by`: the
     others' "waits" in calls, or "delays" of hosts, which devices may make up for. `compared`: most
     ranks were, with others at the same place of their pipelines. `at_once_ns` (s, r): the largest
-    delay before one call."""
+    delay before one call. `passed_on_ns` (s, r): by calls alone, how much of it each rank may have
+    waited for who sends to it."""
 
     late_ns: Times
     ranks: Ints
@@ -54,6 +56,7 @@ class Lateness:
     by: Literal["waits", "delays"] = "waits"
     compared: bool = True
     at_once_ns: Times | None = None
+    passed_on_ns: Times | None = None
 
     @property
     def share(self) -> Times:
@@ -66,6 +69,13 @@ class Lateness:
             return False
         at = np.ix_(late, ranks)
         return bool(np.nanmedian(self.at_once_ns[at] / self.late_ns[at]) < limits.mostly)
+
+    def passes_on(self, ranks: Sequence[int], share: float, limits: Limits) -> bool:
+        """Whether most of such a `share` that the ranks are late by came from who sends to them."""
+        if self.passed_on_ns is None:
+            return False
+        passed_on = self.passed_on_ns[:, list(ranks)] / self.iterations.length_ns[:, None]
+        return bool(np.nanmean(passed_on) >= limits.mostly * share)
 
     def leaves_open(self, limits: Limits) -> bool:
         """Whether some rank is clearly late in most iterations, whoever stands out; or one of them
@@ -91,13 +101,17 @@ def lateness_of(
     # From one call to the next, without the wait for others in it.
     own_ns = np.maximum(np.diff(moments.reached_ns, append=0) + late_ns, 0)
     for_extra_ns = np.where(np.roll(iterations.extra, -1), -own_ns, 0.0)
+    in_batches_ns = _in_batches(programs, iterations.number, moments)
     if waited_ns is None:
-        late_ns += _in_batches(programs, iterations.number, moments)
-        waited_ns = _waited(programs, iterations, late_ns)
+        waited_ns = _waited(programs, iterations, late_ns + in_batches_ns * timed)
     beside_ns = extra_ns + _waited(programs, iterations, for_extra_ns)
     rest_ns = np.maximum(iterations.length_ns - quantile(beside_ns, 0.5, 1), 1.0)
     iterations = replace(iterations, length_ns=rest_ns)
     late_ns = _against_peers(programs, iterations, extra_ns - waited_ns, place)
+    passed_on_ns = None
+    if not timed:
+        passed_on_ns = _waited(programs, iterations, in_batches_ns)
+        passed_on_ns = _against_peers(programs, iterations, passed_on_ns, place)
     of_all = float((iterations.program != 0).mean()) >= limits.mostly
     seen = np.isfinite(late_ns).any(0)
     peers = np.bincount(place[seen], minlength=int(place.max()) + 1)[place]
@@ -109,6 +123,7 @@ def lateness_of(
         timed,
         of_all,
         compared=compared,
+        passed_on_ns=passed_on_ns,
     )
 
 
@@ -156,11 +171,14 @@ def _in_collectives(programs: Programs, moments: Moments) -> Times:
 
 
 def _in_batches(programs: Programs, number: Ints, moments: Moments) -> Times:
-    """How long each batch of sends and receives waited for its other sides, below 0 (n,)."""
+    """How long each batch of sends and receives waited for its other sides, below 0 (n,); by calls
+    alone, how long it may have waited for who sends to it."""
     found = np.zeros(len(programs.rank))
-    if not moments.timed:
-        return found
     sender, receiver = matched(programs, number)
+    if not moments.timed:
+        call_ns = on_one_clock(programs, moments)
+        np.minimum.at(found, receiver, call_ns[receiver] - call_ns[sender])
+        return found
     took = programs.duration_ns
     needed = np.fmin(took[sender], took[receiver])
     longest = np.full(len(found), -np.inf)

@@ -64,6 +64,15 @@ class Arrivals:
         return Moments(self.seen[best][0], *reached, waits[best], self.timed)
 
 
+def on_one_clock(programs: Programs, moments: Moments) -> Times:
+    """When each call was made (n,), ns, on the clock that `moments` compare ranks by."""
+    call_ns = programs.at_ns - float(programs.at_ns.min())
+    known = np.isfinite(moments.came_ns)
+    ahead_ns = np.zeros(len(programs.ranks))
+    ahead_ns[programs.rank[known]] = (call_ns - moments.came_ns)[known]
+    return np.asarray(call_ns - ahead_ns[programs.rank])
+
+
 def arrivals_of(programs: Programs, limits: Limits) -> Arrivals:
     """What shows when all ranks came: durations, else calls alone."""
     collective = ~programs.batch & (programs.seq >= 0)

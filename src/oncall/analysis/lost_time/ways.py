@@ -114,6 +114,16 @@ class Evidence:
         named = iterations_named(self.programs, self.steps, 0.0, self.limits)
         return tuple(one for one in (self.lateness, self._lateness_in(named)) if one is not None)
 
+    @cached_property
+    def delays(self) -> Lateness | None:
+        """Whose hosts held up their own calls, where calls alone are recorded."""
+        lateness = self.lateness
+        if lateness is None or self.arrivals.timed or self.devices_alone:
+            return None
+        moments = self.arrivals.moments(lateness.iterations.nth)
+        late_ns, at_once_ns = host_delays(self.programs, lateness.iterations, moments, self.limits)
+        return replace(lateness, late_ns=late_ns, at_once_ns=at_once_ns, by="delays")
+
     def _lateness_in(self, found: Iterations | None) -> Lateness | None:
         if found is None:
             return None
@@ -163,8 +173,16 @@ def _change(evidence: Evidence) -> Answer:
 
 
 def _in_views(ask: Callable[[Evidence, Lateness], Answer], evidence: Evidence) -> Answer:
-    """What the first view shows that proves anything, else the first that names anybody."""
-    answers = [ask(evidence, view) for view in evidence.views]
+    """What the first view shows that proves anything, else the first that names anybody, but for
+    ranks that pass on what they wait for."""
+    answers: list[Answer] = []
+    for view in evidence.views:
+        answer = ask(evidence, view)
+        if isinstance(answer, Entry) and view.passes_on(
+            answer.ranks, answer.share, evidence.limits
+        ):
+            answer = Declined("whom others wait for waits for who sends to it")
+        answers.append(answer)
     named = [one for one in answers if isinstance(one, Entry)]
     proven = [one for one in named if one.proven]
     return next(iter((*proven, *named, *answers)), Declined("hosts show no iterations"))
@@ -186,21 +204,17 @@ def _waits(evidence: Evidence, lateness: Lateness) -> Answer:
 
 
 def _delays(evidence: Evidence) -> Answer:
-    if evidence.arrivals.timed or evidence.devices_alone:
-        return Declined("durations show more than hosts' calls")
-    lateness = evidence.lateness
-    if lateness is None:
-        return Declined("hosts show no iterations")
-    moments = evidence.arrivals.moments(lateness.iterations.nth)
-    late_ns, at_once_ns = host_delays(
-        evidence.programs, lateness.iterations, moments, evidence.limits
-    )
-    delays = replace(lateness, late_ns=late_ns, at_once_ns=at_once_ns, by="delays")
-    return latecomers(delays, evidence.limits)
+    if evidence.delays is None:
+        return Declined("durations show more than hosts' calls, or hosts show no iterations")
+    return latecomers(evidence.delays, evidence.limits)
 
 
-def _suspicion(evidence: Evidence, lateness: Lateness) -> Answer:
-    return suspected(lateness, evidence.limits)
+def _suspicion(evidence: Evidence) -> Answer:
+    """Whom the others may wait for, else who may hold up its own calls."""
+    answer = _in_views(lambda _, view: suspected(view, evidence.limits), evidence)
+    if isinstance(answer, Entry) or evidence.delays is None:
+        return answer
+    return suspected(evidence.delays, evidence.limits)
 
 
 def _turns(evidence: Evidence) -> Answer:
@@ -232,7 +246,7 @@ WAYS = (
     Way("change", _change),
     Way("waits", partial(_in_views, _waits)),
     Way("delays", _delays),
-    Way("suspicion", partial(_in_views, _suspicion)),
+    Way("suspicion", _suspicion),
     Way("turns", _turns),
 )
 
