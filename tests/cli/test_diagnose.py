@@ -182,6 +182,10 @@ def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) ->
         ("", 0),
         ("FATAL: the frobnicator of gpu017 exploded", 3),
         ("thread 'main' panicked at src/main.rs:5:5: index out of bounds", 3),
+        ("panic: runtime error: index out of range [5] with length 3", 3),
+        ("terminate called after throwing an instance of 'c10::Error'", 3),
+        ("free(): invalid pointer", 3),
+        ("Illegal instruction (core dumped)", 3),
         ("job.sh: line 3:  4711 Killed                  python train.py", 1),
     ],
 )
