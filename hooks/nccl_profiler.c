@@ -289,7 +289,6 @@ void profiler_own_end(void *pointer) {
 
 static ncclResult_t start(void *context, void **handle, uint64_t type,
                           ncclProfilerEventDescr_t *event) {
-  profiler_events_adopt();
   uint64_t started = profiler_chain_is_on() ? profiler_chain_start(context, type, event)
                                             : profiler_own_start(context, type, event);
   *handle = (void *)(uintptr_t)started;

@@ -101,10 +101,10 @@ struct oncall_header { /* 4096 bytes */
   uint64_t head __attribute__((aligned(128)));    /* next position to reserve */
   uint64_t dropped __attribute__((aligned(128))); /* records lost to a full ring */
   uint64_t lost_operations; /* operations not tracked, for want of a slot in the process */
-  uint64_t lost_communicators, lost_transfers;       /* likewise, for want of a board */
-  uint64_t tail __attribute__((aligned(128)));       /* next position to read; the consumer's */
-  uint32_t event_mask __attribute__((aligned(128))); /* profiler events wanted; the consumer's */
-  uint32_t event_mask_now;                           /* what the plugin set */
+  uint64_t lost_communicators, lost_transfers;          /* likewise, for want of a board */
+  uint64_t tail __attribute__((aligned(128)));          /* next position to read; the consumer's */
+  uint32_t reserved_mask __attribute__((aligned(128))); /* 0 */
+  uint32_t event_mask_now;                              /* profiler events that the plugin wants */
 } __attribute__((aligned(4096)));
 
 /* How far one kind of operation has come on a communicator. */

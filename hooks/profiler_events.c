@@ -51,13 +51,6 @@ static void publish_mask(void) {
     __atomic_store_n(mask, both, __ATOMIC_RELAXED);
 }
 
-static void set(struct oncall_ring *ring, int events) {
-  __atomic_store_n(&own, events, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&ring->header->event_mask_now, (uint32_t)events, __ATOMIC_RELAXED);
-  publish_mask();
-}
-
-/* Each communicator's init comes with the same mask: a wish already taken over stays. */
 void profiler_events_begin(bool records, int *mask) {
   struct oncall_ring *ring = oncall_ring();
   __atomic_store_n(&nccl_mask, mask, __ATOMIC_RELEASE);
@@ -66,20 +59,10 @@ void profiler_events_begin(bool records, int *mask) {
     publish_mask();
     return;
   }
-  uint32_t requested = __atomic_load_n(&ring->header->event_mask, __ATOMIC_RELAXED);
-  set(ring, requested ? (int)requested & all_events() : events_from_environment());
-}
-
-void profiler_events_adopt(void) {
-  struct oncall_ring *ring = oncall_ring();
-  if (!ring)
-    return;
-  uint32_t requested = __atomic_load_n(&ring->header->event_mask, __ATOMIC_RELAXED);
-  if (!requested)
-    return;
-  int events = (int)requested & all_events();
-  if ((uint32_t)events != __atomic_load_n(&ring->header->event_mask_now, __ATOMIC_RELAXED))
-    set(ring, events);
+  int events = events_from_environment();
+  __atomic_store_n(&own, events, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&ring->header->event_mask_now, (uint32_t)events, __ATOMIC_RELAXED);
+  publish_mask();
 }
 
 void profiler_events_of_other(int events) {

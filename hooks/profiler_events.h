@@ -1,5 +1,4 @@
-/* Which profiler events NCCL shall send: ours at first, the collector's wish from then on, and
- * those that a chained plugin wants. */
+/* Which profiler events NCCL shall send: ours, and those that a chained plugin wants. */
 #ifndef ONCALL_HOOKS_PROFILER_EVENTS_H
 #define ONCALL_HOOKS_PROFILER_EVENTS_H
 
@@ -7,9 +6,6 @@
 
 /* NCCL's mask, whose address stays valid. Unless something `records`, we want none. */
 void profiler_events_begin(bool records, int *mask);
-
-/* Takes over what the collector wrote into the ring's header since. */
-void profiler_events_adopt(void);
 
 /* The mask of the chained plugin, whenever it may have changed. */
 void profiler_events_of_other(int events);

@@ -29,12 +29,15 @@ class Trouble:
     def _struck(self, fault: str, step: int) -> bool:
         return self._is(fault) and step == self.chosen.step
 
+    def _strikes(self) -> None:
+        """Now the fault begins: from outside, the recorder stops, kills or starves the process."""
+        (self.chosen.out / f"struck{self.rank}").touch()
+
     def load_batch(self, step: int) -> None:
         """The data loader."""
         fresh = step >= self.chosen.step
-        if step == self.chosen.step:
-            # From outside, the recorder stops, kills or starves the process now.
-            (self.chosen.out / f"struck{self.rank}").touch()
+        if step == self.chosen.step and not self._is("save_stuck"):
+            self._strikes()
         if self._struck("loader_stuck", step):
             next_batch_from_storage()
         if self._struck("worker_exception", step):
@@ -103,6 +106,7 @@ class Trouble:
                 dist.all_reduce(torch.ones(2))
         if habit == "checkpoint" and step % 20 == 19:
             if self._is("save_stuck") and step >= self.chosen.step:
+                self._strikes()
                 save_checkpoint(10**6)
             if self.rank == 0:
                 save_checkpoint(1.0)

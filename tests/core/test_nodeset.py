@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oncall.core import nodeset
 from oncall.core.errors import UsageError
-from oncall.core.nodeset import expand_ranks, fold_hosts, fold_ranks
+from oncall.core.nodeset import expand_ranks, fold_hosts, fold_ranks, named_ranks
 
 
 def expand_hosts(text: str) -> set[str]:
@@ -59,6 +59,7 @@ def test_ranks_fold_into_the_fewest_spans(chosen: set[int]) -> None:
 def test_ranks() -> None:
     assert fold_ranks([]) == ""
     assert fold_ranks([4, 2, 1, 0]) == "0-2,4"
+    assert (named_ranks([3, 3]), named_ranks([4, 2, 1, 0])) == ("rank 3", "ranks 0-2,4")
     assert expand_ranks(" 5 , 0 - 2,5") == (5, 0, 1, 2, 5)
 
 

@@ -12,6 +12,7 @@ from oncall.core.errors import UsageError
 from oncall.core.units import (
     NS_PER_S,
     Quantity,
+    counted,
     format_bytes,
     format_duration,
     format_number,
@@ -172,3 +173,16 @@ def test_long_durations_are_rounded_to_their_smaller_unit(duration_ns: int) -> N
 def test_a_negative_quantity_is_the_positive_one_with_a_sign(value: float) -> None:
     for show in (format_duration, format_bytes, format_rate):
         assert show(-abs(value)).removeprefix("-") == show(abs(value))
+
+
+@pytest.mark.parametrize(
+    ("count", "word", "text"),
+    [
+        (1, "file", "1 file"),
+        (0, "file", "0 files"),
+        (1024, "process", "1,024 processes"),
+        (2, None, "2"),
+    ],
+)
+def test_a_counted_noun(count: int, word: str | None, text: str) -> None:
+    assert counted(count, word) == text

@@ -1,4 +1,4 @@
-/* Which events NCCL is asked for: by the environment, by the collector while it runs, or none. */
+/* Which events NCCL is asked for: by the environment, or none. */
 #define _GNU_SOURCE
 #include <sys/wait.h>
 
@@ -30,17 +30,6 @@ static void environment_narrows(void) {
   EXPECT(nccl_mask == (ncclProfileColl | ncclProfileP2p | ncclProfileCollApi));
 }
 
-static void collector_decides(void) {
-  struct nccl nccl = nccl_begin(6, 1, 0, 2);
-  struct oncall_header *header = oncall_ring()->header;
-  header->event_mask = 1u << 31 | ncclProfileColl | ncclProfileCollApi;
-  nccl_plan(&nccl); /* any event */
-  EXPECT(nccl_mask == (ncclProfileColl | ncclProfileCollApi));
-  EXPECT(header->event_mask_now == (uint32_t)nccl_mask);
-  nccl_begin(6, 2, 0, 2); /* another communicator does not undo it */
-  EXPECT(nccl_mask == (ncclProfileColl | ncclProfileCollApi));
-}
-
 static void nothing_without_a_ring(void) {
   setenv("ONCALL_DISABLE", "1", 1);
   nccl_mask = 77;
@@ -65,7 +54,6 @@ int main(void) {
   enter_run_folder();
   apart(all_by_default);
   apart(environment_narrows);
-  apart(collector_decides);
   apart(nothing_without_a_ring);
   apart(ends_without_kernels);
   leave_run_folder();

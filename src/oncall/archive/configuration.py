@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from oncall.core.configuration import read_tables
-from oncall.core.errors import BadInput
-
-_KEYS = ("place", "cluster")
+from oncall.core.configuration import read_settings, text_of
+from oncall.core.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -27,18 +26,11 @@ class ArchiveConfiguration:
 
 def read_configuration(files: Sequence[Path] | None = None) -> ArchiveConfiguration:
     """The configuration in force. Raises BadInput, naming file and key, for what is wrong."""
-    tables, problems = read_tables("archive", files)
-    for problem in problems:
-        raise problem
-    values: dict[str, str] = {}
-    for table in tables:
-        for key, value in table.values.items():
-            if key not in _KEYS:
-                known = " and ".join(_KEYS)
-                raise BadInput(
-                    str(table.path), f"unknown option `{key}` in [archive]; known: {known}"
-                )
-            if not isinstance(value, str) or not value.strip() or not value.isprintable():
-                raise BadInput(str(table.path), f"`{key}` in [archive] is text, not {value!r}")
-            values[key] = value
-    return ArchiveConfiguration(**values)
+    readers = {"place": _printable, "cluster": _printable}
+    return ArchiveConfiguration(**read_settings("archive", readers, files))
+
+
+def _printable(value: Any) -> str:
+    if not text_of(value).isprintable():
+        raise UsageError(f"must be printable, not {value!r}")
+    return text_of(value)

@@ -18,7 +18,7 @@ from oncall.cli.options import InventoryOption, JobOption, rulebooks_in_force, w
 from oncall.core.errors import ExitCode, OncallError, Unreadable, UsageError, short_reason
 from oncall.core.json_text import json_of
 from oncall.core.printable import clean
-from oncall.core.units import format_bytes, parse_duration_ns
+from oncall.core.units import counted, format_bytes, parse_duration_ns
 
 if TYPE_CHECKING:
     from oncall.archive.store import Archive
@@ -87,7 +87,7 @@ def _added(archive: Archive, path: Path, cluster: str) -> str:
         return f"incident {incident} is in the archive already"
     findings = len({row.get("finding") for row in rows} - {None})
     measured = f", {hours:,} hours of devices" if hours else ""
-    return f"incident {incident} added, {findings} finding{'s' * (findings != 1)}{measured}"
+    return f"incident {incident} added, {counted(findings, 'finding')}{measured}"
 
 
 def _document(path: Path) -> Any:
@@ -167,7 +167,7 @@ def hours(
         rows = kept.add_hours(incident.con, name, found_job or "unnamed", time.time_ns())
     whose = f"job {found_job or 'unnamed'}"
     if rows:
-        _print(f"{rows:,} hour{'s' * (rows != 1)} of devices of {whose}")
+        _print(f"{counted(rows, 'hour')} of devices of {whose}")
     else:
         _print(f"nothing added: no readings of GPUs, NICs or hosts of {whose} in the last {since}")
 
@@ -196,7 +196,7 @@ def compact(archive: ArchiveOption = None) -> None:
     kept, _ = chosen_archive(archive)
     done = [count for _, count in compacted(kept)]
     warn_of_damage(kept)
-    _print(f"{_files(sum(done))} became {len(done):,}" if done else "nothing to compact")
+    _print(f"{counted(sum(done), 'file')} became {len(done):,}" if done else "nothing to compact")
 
 
 @app.command()
@@ -227,8 +227,8 @@ def expire(
         if dry_run:
             _print(path)
     _print(
-        f"{'would delete' if dry_run else 'deleted'} {_files(files)}, {format_bytes(bytes_)}: "
-        f"findings before {before}, hours before {hours_before}"
+        f"{'would delete' if dry_run else 'deleted'} {counted(files, 'file')}, "
+        f"{format_bytes(bytes_)}: findings before {before}, hours before {hours_before}"
     )
 
 
@@ -258,17 +258,12 @@ def verify(
                 _print(f"  now {kept.place.set_aside(one.path)}")
     for size in upkeep.sizes(kept):
         _print(
-            f"{size.dataset}: {_files(size.files)} in {size.partitions:,} "
-            f"partition{'s' * (size.partitions != 1)}, "
-            f"{format_bytes(size.size_bytes)}"
+            f"{size.dataset}: {counted(size.files, 'file')} in "
+            f"{counted(size.partitions, 'partition')}, {format_bytes(size.size_bytes)}"
         )
-    _print(f"{_files(sound)} sound, {len(damaged):,} damaged")
+    _print(f"{counted(sound, 'file')} sound, {len(damaged):,} damaged")
     if damaged:
         raise typer.Exit(ExitCode.FINDING)
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file{'s' * (count != 1)}"
 
 
 def _print(text: str) -> None:

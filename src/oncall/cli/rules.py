@@ -19,6 +19,7 @@ from oncall.cli.options import (
 from oncall.cli.terminal import WIDTH, terminal_width
 from oncall.core.errors import ExitCode, RulebookError, UsageError
 from oncall.core.printable import harmless
+from oncall.core.units import counted
 
 app = group("Check, test, show and write rulebooks.")
 
@@ -55,7 +56,7 @@ def check(paths: _Paths = None, site_rules: SiteRulesOption = True) -> None:
         raise RulebookError(problems)
     _print(hidden_names(load_rulebooks([shipped_folder(), *chosen])).values())
     count = len({file for path in chosen for file in rulebook_files(path)})
-    _print([f"{_counted(count, 'rulebook')} checked, no errors"])
+    _print([f"{counted(count, 'rulebook')} checked, no errors"])
 
 
 @app.command()
@@ -75,7 +76,7 @@ def test(paths: _Paths = None, site_rules: SiteRulesOption = True) -> None:
             word = "pass" if result.passed else "FAIL"
             _print([f"{word}  {result.path}:{result.line}: {result.name}"])
             _print(result.report.splitlines())
-    _print([f"{_counted(passed + failed, 'test')}, {failed} failed"])
+    _print([f"{counted(passed + failed, 'test')}, {failed} failed"])
     if not passed + failed:
         raise UsageError("no tests found: tests are files named NAME.test.yaml")
     if failed:
@@ -218,10 +219,6 @@ def _chosen(paths: list[Path] | None, with_site: bool) -> list[Path]:
         return paths
     site = checked_site_folder() if with_site else None
     return [shipped_folder(), *([site] if site is not None and site.is_dir() else [])]
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}" + ("" if count == 1 else "s")
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from oncall.core.errors import BadInput
+from oncall.core.errors import BadInput, UsageError
 
 _SITE = Path("/etc/oncall/config.toml")
 
@@ -77,3 +78,43 @@ def read_tables(
         else:
             problems.append(BadInput(str(path), f"[{name}] must be a table"))
     return tables, problems
+
+
+def read_settings(
+    name: str,
+    readers: Mapping[str, Callable[[Any], Any]],
+    files: Sequence[Path] | None = None,
+) -> dict[str, Any]:
+    """What is set in [name], each value as the reader of its key returns it.
+
+    Raises BadInput, naming file and key, for a file that cannot be read, an unknown key, and a
+    value for which the reader raises UsageError: it says what is wrong with it.
+    """
+    tables, problems = read_tables(name, files)
+    for problem in problems:
+        raise problem
+    settings: dict[str, Any] = {}
+    for table in tables:
+        for key, value in table.values.items():
+            if key not in readers:
+                unknown = f"unknown option `{key}` in [{name}]{meant(key, readers)}"
+                raise BadInput(str(table.path), unknown)
+            try:
+                settings[key] = readers[key](value)
+            except UsageError as error:
+                raise BadInput(str(table.path), f"`{key}` in [{name}] {error}") from None
+    return settings
+
+
+def meant(key: str, known: Iterable[str]) -> str:
+    """What to write instead of an unknown key, to go on with: the nearest, else all there are."""
+    names = sorted(known)
+    near = get_close_matches(key, names, n=1)
+    return f" (did you mean {near[0]}?)" if near else f"; known: {', '.join(names)}"
+
+
+def text_of(value: Any) -> str:
+    """The value, if it is a text. Raises UsageError."""
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise UsageError(f'must be a string such as "10s", not {value!r}')
+    return value

@@ -47,6 +47,12 @@ def fold_ranks(ranks: Iterable[int | None]) -> str:
     return _write_spans(_spans(sorted({rank for rank in ranks if rank is not None})))
 
 
+def named_ranks(ranks: Iterable[int | None]) -> str:
+    """`rank 3`, `ranks 0-7`."""
+    folded = fold_ranks(ranks)
+    return f"rank {folded}" if folded.isdecimal() else f"ranks {folded}"
+
+
 def expand_ranks(text: str) -> tuple[int, ...]:
     """The ranks that `0-2,4` names, in the order written.
 

@@ -170,6 +170,14 @@ def format_number(value: float) -> str:
     return f"{value:,.0f}" if whole else _three_digits(value)
 
 
+def counted(count: int, word: str | None) -> str:
+    """`1 file`, `1,024 files`, `2 processes`; the number alone without a word."""
+    if not word:
+        return format_number(count)
+    several = "es" if word.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{format_number(count)} {word}{several if count != 1 else ''}"
+
+
 def format_quantity(quantity: Quantity) -> str:
     """The quantity as an engineer would write it into a rulebook."""
     value = quantity.value

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from oncall.core.nodeset import fold_ranks
+from oncall.core.nodeset import named_ranks
 from oncall.evidence.coverage import GATHERED
 
 if TYPE_CHECKING:
@@ -214,17 +214,13 @@ def _add_notes(
     notes = []
     if named:
         notes.append(
-            f"{_ranks(named)} inferred as missing members of communicators, from the ranks of "
+            f"{named_ranks(named)} inferred as missing members of communicators, from the ranks of "
             "the others"
         )
     if node is not None:
-        notes.append(f"{_ranks(unreported)} placed on {node}: all other hosts answered")
+        notes.append(f"{named_ranks(unreported)} placed on {node}: all other hosts answered")
     con.execute(
         "INSERT INTO recordings (job, path, kind, note) "
         "SELECT ?, 'gathered', 'inferred', unnest(?::VARCHAR[])",
         [job, notes],
     )
-
-
-def _ranks(ranks: Set[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"

@@ -22,19 +22,16 @@ The user's keys override the site's one by one. An unknown key is an error.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from oncall.core.configuration import configuration_files, read_tables
-from oncall.core.errors import BadInput, UsageError
+from oncall.core.configuration import read_settings, text_of
+from oncall.core.errors import UsageError
 from oncall.core.units import NS_PER_S, parse_duration_ns
 
 TransportName = Literal["auto", "openssh", "in-process", "srun"]
-
-__all__ = ["FleetConfiguration", "configuration_files", "read_configuration"]
 
 _MOST_WINDOW = 512
 _MOST_TREE_FROM = 65_536
@@ -63,74 +60,54 @@ class FleetConfiguration:
     gateway_command: str = "oncall node gather"
 
 
-_KEYS = {field.name.removesuffix("_s"): field.name for field in fields(FleetConfiguration)}
-
-
 def read_configuration(files: Sequence[Path] | None = None) -> FleetConfiguration:
     """The configuration in force. Files that do not exist are skipped.
 
     Raises BadInput, naming file and key, for TOML that is wrong, unknown keys and bad values.
     """
-    tables, problems = read_tables("fleet", files)
-    for problem in problems:
-        raise problem
-    configuration = FleetConfiguration()
-    for table in tables:
-        configuration = replace(configuration, **_values(table.path, table.values))
-    return configuration
+    settings = read_settings("fleet", _READERS, files)
+    return FleetConfiguration(**{_SECONDS.get(key, key): value for key, value in settings.items()})
 
 
-def _values(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
-    """A file's keys as fields of FleetConfiguration."""
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in _KEYS:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else f"; known: {', '.join(_KEYS)}"
-            raise BadInput(str(path), f"unknown option `{key}` in [fleet]{hint}")
-        try:
-            values[_KEYS[key]] = _value(key, value)
-        except UsageError as error:
-            raise BadInput(str(path), f"`{key}` in [fleet] {error}") from None
-    return values
+def _hosts(value: Any) -> str:
+    return text_of(",".join(_texts(value)) if isinstance(value, list) else value)
 
 
-def _value(key: str, value: Any) -> Any:
-    """The value as its field stores it. Raises UsageError with what is expected."""
-    match key:
-        case "hosts":
-            return _text(",".join(_texts(value)) if isinstance(value, list) else value)
-        case "ssh_options" | "srun_options" | "kubectl_options":
-            return tuple(_texts(value))
-        case "transport":
-            if value not in get_args(TransportName):
-                known = ", ".join(get_args(TransportName))
-                raise UsageError(f"must be one of {known}, not {value!r}")
-            return value
-        case "window" | "jump_window":
-            if not isinstance(value, int) or not 1 <= value <= _MOST_WINDOW:
-                raise UsageError(f"must be an integer from 1 to {_MOST_WINDOW}, not {value!r}")
-            return value
-        case "tree_from":
-            if not isinstance(value, int) or not 1 <= value <= _MOST_TREE_FROM:
-                raise UsageError(f"must be an integer from 1 to {_MOST_TREE_FROM}, not {value!r}")
-            return value
-        case "connect_timeout" | "answer_timeout":
-            duration_ns = parse_duration_ns(_text(value))
-            if duration_ns <= 0:
-                raise UsageError(f"must be positive, not {value!r}")
-            return duration_ns / NS_PER_S
-        case _:
-            return _text(value)
+def _transport(value: Any) -> str:
+    if value not in get_args(TransportName):
+        raise UsageError(f"must be one of {', '.join(get_args(TransportName))}, not {value!r}")
+    return str(value)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise UsageError(f'must be a string such as "10s", not {value!r}')
-    return value
+def _integer(most: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if not isinstance(value, int) or not 1 <= value <= most:
+            raise UsageError(f"must be an integer from 1 to {most}, not {value!r}")
+        return value
+
+    return read
 
 
-def _texts(value: Any) -> list[str]:
+def _seconds(value: Any) -> float:
+    duration_ns = parse_duration_ns(text_of(value))
+    if duration_ns <= 0:
+        raise UsageError(f"must be positive, not {value!r}")
+    return duration_ns / NS_PER_S
+
+
+def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise UsageError(f'must be a list such as ["a", "b"], not {value!r}')
-    return [_text(each) for each in value]
+    return tuple(map(text_of, value))
+
+
+_SECONDS = {"connect_timeout": "connect_timeout_s", "answer_timeout": "answer_timeout_s"}
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "hosts": _hosts,
+    "transport": _transport,
+    **dict.fromkeys(("command", "ssh", "topology", "gateway_command"), text_of),
+    **dict.fromkeys(("ssh_options", "srun_options", "kubectl_options"), _texts),
+    **dict.fromkeys(("window", "jump_window"), _integer(_MOST_WINDOW)),
+    "tree_from": _integer(_MOST_TREE_FROM),
+    **dict.fromkeys(_SECONDS, _seconds),
+}

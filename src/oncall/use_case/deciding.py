@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oncall.core.diagnosis import Coverage
-from oncall.core.nodeset import fold_hosts, fold_ranks
+from oncall.core.nodeset import fold_hosts, named_ranks
 from oncall.evidence.incident import Incident
 from oncall.use_case import evidence
 
@@ -71,7 +71,7 @@ _TABLE = (
     _Lack(
         lambda known: bool(known.silent_ranks) and known.calls,
         lambda known: (
-            f"See what {_ranks(known)} without a recording "
+            f"See what {named_ranks(known.silent_ranks)} without a recording "
             f"{'does' if len(known.silent_ranks) == 1 else 'do'}: `{known.stacks_of_silent}`"
         ),
     ),
@@ -143,8 +143,3 @@ def _known(incident: Incident, coverage: Coverage, lacks: str) -> _Known:
 def _folded(hosts: tuple[str, ...]) -> str:
     folded = fold_hosts(hosts)
     return folded if hosts and len(folded) <= _LONGEST else "HOSTS"
-
-
-def _ranks(known: _Known) -> str:
-    many = "s" if len(known.silent_ranks) > 1 else ""
-    return f"rank{many} {fold_ranks(known.silent_ranks)}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from oncall.core.errors import BadInput
 from oncall.core.printable import typed
+from oncall.core.units import counted
 from oncall.importers.detect import what_it_is
 from oncall.importers.files import walk
 from oncall.node.processes.training_processes import training_processes
@@ -54,7 +55,7 @@ def offers(folder: Path, run: Path | None) -> tuple[Offer, ...]:
     running = [
         Offer(
             typed("oncall stacks --job {job}", job=job),
-            f"{_counted(number, 'process', 'processes')} of a job that runs on this machine",
+            f"{counted(number, 'process')} of a job that runs on this machine",
         )
         for job, number in jobs.items()
     ]
@@ -63,7 +64,7 @@ def offers(folder: Path, run: Path | None) -> tuple[Offer, ...]:
 
 def _of_recordings(path: str, kinds: Counter[str]) -> Offer:
     shortly = ", ".join(words.partition(" (")[0] for words in kinds)
-    number = _counted(kinds.total(), "file", "files")
+    number = counted(kinds.total(), "file")
     return Offer(typed("oncall diagnose {path}", path=path), f"{number}: {shortly}")
 
 
@@ -76,7 +77,3 @@ def _is_file(path: Path) -> bool:
         return stat.S_ISREG(path.stat().st_mode)
     except OSError:
         return False
-
-
-def _counted(number: int, one: str, several: str) -> str:
-    return f"{number:,} {one if number == 1 else several}"

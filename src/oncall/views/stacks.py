@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from oncall.core.nodeset import fold_hosts, fold_ranks
+from oncall.core.nodeset import fold_hosts, named_ranks
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
 
@@ -98,7 +98,7 @@ def _group(is_odd: object, members: Sequence[tuple[object, ...]]) -> StackGroup:
 def _who(members: Sequence[tuple[object, ...]]) -> str:
     ranks = [member[1] for member in members if isinstance(member[1], int)]
     if len(ranks) == len(members):
-        return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
+        return named_ranks(ranks)
     return clean(str(members[0][0])) if len(members) == 1 else f"{len(members)} processes"
 
 

@@ -21,17 +21,16 @@ Secrets are read from files or the environment, never from the command line.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from string import Template
 from typing import Any
 from urllib.parse import urlsplit
 
-from oncall.core.configuration import read_tables
+from oncall.core.configuration import meant, read_settings, text_of
 from oncall.core.errors import BadInput, UsageError
 from oncall.core.units import NS_PER_S, parse_duration_ns
 from oncall.views.lost_gpu_time import Price
@@ -90,8 +89,8 @@ _DURATIONS = {
     for one in fields(WatchSettings)
     if one.name.endswith("_ns")
 }
+_FIELDS = {**_DURATIONS, "textfile": "textfile", "metrics": "metrics", "gpu_hour": "price"}
 _LINKS = {"runbook_url": "runbook", "dashboard_url": "dashboard"}
-_KEYS = {*_DURATIONS, *_LINKS, "textfile", "metrics", "gpu_hour", "notify"}
 
 
 def read_watch_settings(file: Path | None = None) -> WatchSettings:
@@ -99,41 +98,28 @@ def read_watch_settings(file: Path | None = None) -> WatchSettings:
     key, for unknown options, bad values, and secrets that cannot be read."""
     if file is not None and not file.is_file():
         raise BadInput(str(file), "no such file")
-    tables, problems = read_tables("watch", None if file is None else [file])
-    for problem in problems:
-        raise problem
-    values: dict[str, Any] = {}
     targets: dict[str, NotifyTarget] = {}
-    for table in tables:
-        for key, value in table.values.items():
-            place = f"`{key}` in [watch]"
-            try:
-                if key == "notify":
-                    targets |= _targets(value)
-                    continue
-                name, read = _setting(key, value)
-            except UsageError as error:
-                raise BadInput(str(table.path), f"{place} {error}") from None
-            values[name] = read
+    readers: dict[str, Callable[[Any], Any]] = {
+        **dict.fromkeys(_DURATIONS, _duration),
+        **dict.fromkeys(_LINKS, lambda value: url_template(text_of(value))),
+        "textfile": lambda value: Path(text_of(value)),
+        "metrics": _address_text,
+        "gpu_hour": lambda value: _price(text_of(value)),
+        "notify": lambda value: targets.update(_targets(value)),
+    }
+    found = read_settings("watch", readers, None if file is None else [file])
     if endpoint() and not any(isinstance(one.target, Otlp) for one in targets.values()):
         targets = _of_environment() | targets
-    links = Links(**{name: values.pop(name) for name in _LINKS.values() if name in values})
-    return WatchSettings(**values, links=links, notify=targets)
+    return WatchSettings(
+        **{field_: found[key] for key, field_ in _FIELDS.items() if key in found},
+        links=Links(**{link: found[key] for key, link in _LINKS.items() if key in found}),
+        notify=targets,
+    )
 
 
-def _setting(key: str, value: Any) -> tuple[str, Any]:
-    if key in _DURATIONS:
-        return _DURATIONS[key], _duration(value)
-    if key not in _KEYS:
-        raise UsageError(f"is unknown{_meant(key, _KEYS)}")
-    if key == "metrics":
-        address(_text(value))
-        return key, value
-    if key == "gpu_hour":
-        return "price", _price(_text(value))
-    if key in _LINKS:
-        return _LINKS[key], url_template(_text(value))
-    return key, Path(_text(value))
+def _address_text(value: Any) -> str:
+    address(text_of(value))
+    return text_of(value)
 
 
 def _price(text: str) -> Price:
@@ -182,7 +168,7 @@ def _targets(tables: Any) -> dict[str, NotifyTarget]:
 def _target(name: str, values: Mapping[str, Any]) -> NotifyTarget:
     for key in values:
         if key not in _OF_TARGET:
-            raise UsageError(f"has the unknown option `{key}`{_meant(key, _OF_TARGET)}")
+            raise UsageError(f"has the unknown option `{key}`{meant(key, _OF_TARGET)}")
     kind = values.get("kind")
     if kind not in _KINDS:
         raise UsageError(f"needs `kind`: one of {', '.join(_KINDS)}")
@@ -229,7 +215,7 @@ def _apprise(name: str, values: Mapping[str, Any]) -> Apprise:
 
 def _template(values: Mapping[str, Any], key: str, default: str) -> Template:
     try:
-        return checked_template(_text(values.get(key, default)), FIELDS)
+        return checked_template(text_of(values.get(key, default)), FIELDS)
     except UsageError as error:
         raise UsageError(f"`{key}` {error}") from None
 
@@ -242,7 +228,7 @@ def _secret(values: Mapping[str, Any], name: str) -> str | None:
     if len(given) > 1:
         raise UsageError(f"has {' and '.join(given)}; give one of them")
     (key,) = given
-    value = _text(values[key])
+    value = text_of(values[key])
     if key == name:
         return value
     if key.endswith("_env"):
@@ -261,18 +247,7 @@ def _secret(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def _duration(value: Any) -> int:
-    duration_ns = parse_duration_ns(_text(value))
+    duration_ns = parse_duration_ns(text_of(value))
     if duration_ns < _LEAST_NS:
         raise UsageError(f"must be at least 100ms, not {value!r}")
     return duration_ns
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise UsageError(f'must be a string such as "10s", not {value!r}')
-    return value
-
-
-def _meant(key: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(key, sorted(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else f"; known: {', '.join(sorted(known))}"

@@ -218,13 +218,6 @@ def test_a_process_with_the_same_number_is_another(
         assert not ring.alive
 
 
-def test_the_event_mask_reaches_the_process(recording: Recording) -> None:
-    process = recording()
-    with RingReader.open(process.ring) as ring:
-        ring.set_event_mask(0x7F)
-        assert process.tell("mask") == "127"
-
-
 # ------------------------------------------------------------------- boards
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from oncall.core.units import format_duration, format_number
+from oncall.core.units import counted, format_duration
 from oncall.evidence import Param, relation
 
 _MOST_NAMED = 1_000  # ranks
@@ -186,15 +186,15 @@ def _checked(
 ) -> Iterator[tuple[Any, ...]]:
     for check in _CHECKS:
         word = "operation" if "{operation}" in check.what else "rank"
-        counted = "*" if word == "operation" else "DISTINCT rank"
+        each = "*" if word == "operation" else "DISTINCT rank"
         slack = {name: ns for name, ns in allowed.items() if f"${name}" in check.sql}
         for job, count, ranks, key in con.execute(
-            f"SELECT job, count({counted}), list(DISTINCT rank ORDER BY rank)[:{_MOST_NAMED}], "
+            f"SELECT job, count({each}), list(DISTINCT rank ORDER BY rank)[:{_MOST_NAMED}], "
             f"max(key) FROM ({check.sql}) GROUP BY job",
             slack,
         ).fetchall():
             they, their = ("it", "its") if count == 1 else ("they", "their")
-            what = check.what.format(**{word: _many(count, word)}, they=they, their=their)
+            what = check.what.format(**{word: counted(count, word)}, they=they, their=their)
             yield job, what, count, check.example(*key), check.tables, ranks
 
 
@@ -210,9 +210,5 @@ def _crowded(con: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
             key, example = "with two members in one place", label
         kinds.setdefault((job, key), []).append(example)
     for (job, key), examples in kinds.items():
-        what = f"{_many(len(examples), 'communicator')} {key}"
+        what = f"{counted(len(examples), 'communicator')} {key}"
         yield job, what, len(examples), examples[0], ("comms",), None
-
-
-def _many(count: int, word: str) -> str:
-    return f"{format_number(count)} {word}" + ("" if count == 1 else "s")

@@ -19,8 +19,8 @@ from oncall.analysis.faults.lines import (
     link,
     once,
     once_known,
-    ranks_of,
 )
+from oncall.core.nodeset import named_ranks
 from oncall.evidence.codes.event_catalogue import MEANINGS
 from oncall.evidence.codes.nvlink_errors import is_fatal
 
@@ -151,7 +151,7 @@ def _minority(rows: Sequence[Row]) -> list[Cause]:
     (common, most), *others = calls
     tie = not others or others[0][1] == most
     said = "; ".join(
-        f"{ranks_of(row['rank'] for row in rows if row['text'] == call)}: {call}"
+        f"{named_ranks(row['rank'] for row in rows if row['text'] == call)}: {call}"
         for call, _ in calls
     )
     if tie and others and most > 1:

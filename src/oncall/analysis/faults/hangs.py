@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oncall.analysis.faults.lines import Attempt, Row, is_echo, once, ranks_of
+from oncall.analysis.faults.lines import Attempt, Row, is_echo, once
 from oncall.analysis.faults.watchdogs import (
     Stuck,
     absent,
@@ -15,6 +15,7 @@ from oncall.analysis.faults.watchdogs import (
     stuck_group,
     unnamed_groups,
 )
+from oncall.core.nodeset import named_ranks
 
 Cause = dict[str, Any]
 
@@ -134,7 +135,7 @@ def _dumps(attempt: Attempt) -> list[Cause]:
     if open_:
         row = open_[0]
         said = f"{row['enqueued']:,} operations enqueued, {row['completed']:,} completed"
-        text = f"{ranks_of([row['rank']])} has {said}"
+        text = f"{named_ranks([row['rank']])} has {said}"
     elif known:
         text = "every operation of the group that prints is done, so it is one of another group"
     else:

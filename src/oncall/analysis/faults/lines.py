@@ -14,8 +14,6 @@ from typing import Any
 
 import duckdb
 
-from oncall.core.nodeset import fold_ranks
-
 Row = Mapping[str, Any]
 # A folder of torchrun's --log-dir, of any start but the first.
 _RESTARTED = re.compile(r"attempt_[1-9]\d*/\d+/std(?:out|err)\.log$")
@@ -178,12 +176,6 @@ def once_known(rows: Sequence[Row], name: str = "rank") -> list[Row]:
 def link(row: Row) -> str | None:
     """Both ends of a connection, as host and the peer that it names."""
     return f"{row['node']} - {row['peer_host']}" if row["node"] and row["peer_host"] else None
-
-
-def ranks_of(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0-7`."""
-    named = sorted(ranks)
-    return f"{'rank' if len(named) == 1 else 'ranks'} {fold_ranks(named)}"
 
 
 # Types that nothing but an echo has.

@@ -12,7 +12,8 @@ import duckdb
 
 from oncall.analysis.faults.failures import count_echoes, stated_causes
 from oncall.analysis.faults.hangs import hang_cause
-from oncall.analysis.faults.lines import Attempt, Cause, Row, attempts, caused, ranks_of
+from oncall.analysis.faults.lines import Attempt, Cause, Row, attempts, caused
+from oncall.core.nodeset import named_ranks
 from oncall.evidence import relation
 from oncall.evidence.relations import Param
 
@@ -87,7 +88,7 @@ def server_cause(attempt: Attempt) -> list[Cause]:
     about = {"rank": None, "node": None}
     if watchdogs:
         ranks = {row["rank"] for row in watchdogs if row["rank"] is not None}
-        said = watchdogs[0]["text"] + (f", printed by {ranks_of(ranks)}" if ranks else "")
+        said = watchdogs[0]["text"] + (f", printed by {named_ranks(ranks)}" if ranks else "")
         return [caused("all_waiting", "forward", {**watchdogs[0], **about, "text": said})]
     if stated:
         return [caused("server_hung", "stated", {**stated[0], **about})]

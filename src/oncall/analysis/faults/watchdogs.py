@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncall.analysis.faults.lines import Attempt, Row, ranks_of
+from oncall.analysis.faults.lines import Attempt, Row
+from oncall.core.nodeset import named_ranks
 
 _ROOTED = {"BROADCAST", "REDUCE", "_BROADCAST_OOP", "_REDUCE_OOP", "SCATTER", "GATHER"}
 _PAIRED = {"SEND", "RECV", "COALESCED", "UNKNOWN", "gloo recv", "gloo send"}
@@ -243,7 +244,7 @@ def mismatched(stuck: Stuck) -> tuple[list[int], str]:
         tie = any(count == most for _, count in others)
         ranks = sorted(rank for rank, call in calls.items() if tie or call != common)
         said = " against ".join(
-            f"{_call(call)} on {ranks_of(rank for rank, one in calls.items() if one == call)}"
+            f"{_call(call)} on {named_ranks(rank for rank, one in calls.items() if one == call)}"
             for call, _ in kinds.most_common(2)
         )
         return [] if tie and most > 1 else ranks, f"operation {seq}: {said}"

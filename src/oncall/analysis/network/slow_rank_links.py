@@ -11,8 +11,33 @@ from __future__ import annotations
 
 from oncall.evidence import Param, relation
 
-_WINDOW = """(ended_ns - first_ns) // greatest($window,
-    CASE WHEN thinned THEN 2 * $repeat * (last_ns - first_ns) // total ELSE 0 END)"""
+_LOSS = [
+    ("label", "VARCHAR", "", "what the communicator is for"),
+    ("seq", "BIGINT", "", "the operation that lost most"),
+    ("lost_ns", "BIGINT", "ns", "lost in the windows in which it was slow"),
+    ("lost_share", "DOUBLE", "ratio", "of the recorded time"),
+]
+_SINCE = ("at_ns", "BIGINT", "ns", "since when")
+
+
+def _slow(by: str, compared: str, lost_ns: str) -> str:
+    """What is slow in windows, and costs enough in all of them, `by` the columns that name it."""
+    return f"""
+        windows AS (
+            SELECT {by}, (ended_ns - first_ns) // greatest($window,
+                    CASE WHEN thinned THEN 2 * $repeat * (last_ns - first_ns) // total ELSE 0 END)
+                    AS nth_window, sum({lost_ns}) AS lost_ns, median(times) AS times,
+                min(ended_ns) AS at_ns, arg_max(seq, lost_ns) AS seq,
+                any_value(last_ns - first_ns) AS span_ns
+            FROM {compared} GROUP BY ALL
+            HAVING count(*) >= $repeat AND median(times) > $slow_times),
+        slow AS (
+            SELECT {by}, sum(lost_ns)::BIGINT AS lost_ns, median(times) AS times,
+                min(at_ns) AS at_ns, arg_max(seq, lost_ns) AS seq,
+                sum(lost_ns) / nullif(any_value(span_ns), 0) AS lost_share
+            FROM windows GROUP BY ALL
+            HAVING sum(lost_ns) >= $cost_share * any_value(span_ns))
+    """
 
 
 @relation(
@@ -23,12 +48,9 @@ _WINDOW = """(ended_ns - first_ns) // greatest($window,
         ("rank", "INTEGER", "", "the rank that sends"),
         ("peer", "INTEGER", "", "the rank that receives"),
         ("ranks", "INTEGER[]", "", "the one whose NIC has more slow links; both, if as many"),
-        ("label", "VARCHAR", "", "what the communicator is for"),
-        ("seq", "BIGINT", "", "the operation that lost most"),
-        ("lost_ns", "BIGINT", "ns", "lost in the windows in which it was slow"),
-        ("lost_share", "DOUBLE", "ratio", "of the recorded time"),
+        *_LOSS,
         ("times", "DOUBLE", "", "how many times as long its steps are on the wire"),
-        ("at_ns", "BIGINT", "ns", "since when"),
+        _SINCE,
     ],
     source="NCCL proxy steps; VenusTrace 3.2.2 (posted and completed work)",
     params={
@@ -72,19 +94,7 @@ def slow_rank_links() -> str:
                 step_ns / base_ns AS times, wire_ns * (1 - base_ns / step_ns) AS lost_ns
             FROM beside b JOIN past USING (job, comm, kind, rank, peer)
             WHERE number > total // $baseline_part),
-        windows AS (
-            SELECT job, comm, rank, peer, {_WINDOW} AS nth_window,
-                sum(stands_for * lost_ns) AS lost_ns, median(times) AS times,
-                min(ended_ns) AS at_ns, arg_max(seq, lost_ns) AS seq,
-                any_value(last_ns - first_ns) AS span_ns
-            FROM compared GROUP BY ALL
-            HAVING count(*) >= $repeat AND median(times) > $slow_times),
-        slow AS (
-            SELECT job, comm, rank, peer, sum(lost_ns)::BIGINT AS lost_ns, median(times) AS times,
-                min(at_ns) AS at_ns, arg_max(seq, lost_ns) AS seq,
-                sum(lost_ns) / nullif(any_value(span_ns), 0) AS lost_share
-            FROM windows GROUP BY job, comm, rank, peer
-            HAVING sum(lost_ns) >= $cost_share * any_value(span_ns)),
+        {_slow("job, comm, rank, peer", "compared", "stands_for * lost_ns")},
         ends AS (
             SELECT job, rank, count(DISTINCT other) AS links FROM (
                 SELECT job, rank, peer AS other FROM slow UNION SELECT job, peer, rank FROM slow)
@@ -106,12 +116,9 @@ def slow_rank_links() -> str:
         "job comm",
         ("host", "VARCHAR", "", "host that is slow to consume; a rank, where hosts are unknown"),
         ("ranks", "INTEGER[]", "", "its members of the communicator: any of them may be slow"),
-        ("label", "VARCHAR", "", "what the communicator is for"),
-        ("seq", "BIGINT", "", "the operation that lost most"),
-        ("lost_ns", "BIGINT", "ns", "lost in the windows in which it was slow"),
-        ("lost_share", "DOUBLE", "ratio", "of the recorded time"),
+        *_LOSS,
         ("times", "DOUBLE", "", "how many times as long what it received waits for the GPU"),
-        ("at_ns", "BIGINT", "ns", "since when"),
+        _SINCE,
     ],
     source="NCCL proxy steps",
     params={
@@ -159,20 +166,9 @@ def slow_receivers() -> str:
         kept AS (
             SELECT *, (kept_ns - excused_ns) / steps AS step_ns, step_ns / base_ns AS times,
                 stands_for * least((kept_ns - excused_ns) / transfers, lasted_ns)
-                    * (1 - base_ns / step_ns) AS lost_ns, {_WINDOW} AS nth_window
+                    * (1 - base_ns / step_ns) AS lost_ns
             FROM beside WHERE hosts >= $links_compared AND excused_ns <= kept_ns / 2),
-        windows AS (
-            SELECT job, comm, host, nth_window, sum(greatest(0, lost_ns)) AS lost_ns,
-                median(times) AS times, min(ended_ns) AS at_ns, arg_max(seq, lost_ns) AS seq,
-                any_value(last_ns - first_ns) AS span_ns
-            FROM kept GROUP BY job, comm, host, nth_window
-            HAVING count(*) >= $repeat AND median(times) > $slow_times),
-        slow AS (
-            SELECT job, comm, host, sum(lost_ns)::BIGINT AS lost_ns, median(times) AS times,
-                min(at_ns) AS at_ns, arg_max(seq, lost_ns) AS seq,
-                sum(lost_ns) / nullif(any_value(span_ns), 0) AS lost_share
-            FROM windows GROUP BY job, comm, host
-            HAVING sum(lost_ns) >= $cost_share * any_value(span_ns)),
+        {_slow("job, comm, host", "kept", "greatest(0, lost_ns)")},
         hosts AS (
             SELECT job, comm, coalesce(node, 'rank ' || rank) AS host,
                 list(rank ORDER BY rank) AS ranks,

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Literal
 
 from oncall import __version__
+from oncall.core.configuration import configuration_files
 from oncall.core.errors import OncallError
 from oncall.core.printable import typed
 from oncall.core.units import format_bytes, format_duration
-from oncall.fleet.configuration import configuration_files, read_configuration
+from oncall.fleet.configuration import read_configuration
 from oncall.fleet.doctor_images import (
     Images,
     hooks_for_launchers,

@@ -61,10 +61,6 @@ class RingReader(SharedFileReader[RingHeader]):
         """The profiler events that the plugin asks NCCL for at present."""
         return self._counter("event_mask_now")
 
-    def set_event_mask(self, mask: int) -> None:
-        """Ask for these profiler events; the hooks follow at their next look."""
-        self._set("event_mask", mask)
-
     def communicators(self) -> Boards:
         """Every communicator but those whose board was used again. Rows: COMMUNICATOR."""
         used = min(self._header.communicator_slots, self._counter("communicators_made"))

@@ -111,7 +111,7 @@ HEADER = c_struct(
     ("dropped", "u8", 128),
     *each("lost_operations lost_communicators lost_transfers", "u8"),
     ("tail", "u8", 128),
-    ("event_mask", "u4", 128),
+    ("reserved_mask", "u4", 128),
     ("event_mask_now", "u4"),
     size=4096,
 )

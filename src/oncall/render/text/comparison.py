@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from oncall.core.printable import harmless
-from oncall.core.units import format_duration
+from oncall.core.units import counted, format_duration
 from oncall.views.comparison import Change, Comparison, Run
 
 _MOST = 20  # rows of each table; JSON has all
@@ -26,19 +26,19 @@ def to_text(found: Comparison, base: Run, other: Run, names: tuple[str, str]) ->
 
 
 def _lines(found: Comparison, base: Run, other: Run, names: tuple[str, str]) -> Iterator[str]:
-    yield f"base   {names[0]}: {_counted(base.ranks, 'rank')}"
-    yield f"other  {names[1]}: {_counted(other.ranks, 'rank')}"
+    yield f"base   {names[0]}: {counted(base.ranks, 'rank')}"
+    yield f"other  {names[1]}: {counted(other.ranks, 'rank')}"
     yield ""
     differ = [one for one in found.changes if one.certain]
     if not found.changes:
         yield "The two runs have no measure in common."
     elif not differ and not found.ranks:
-        yield f"No difference beyond noise in {_counted(len(found.changes), 'measure')}:"
+        yield f"No difference beyond noise in {counted(len(found.changes), 'measure')}:"
         yield from _table(found.changes[:3], "noise")
     yield from _table(differ[:_MOST], "noise")
     yield from _table(found.ranks[:_MOST], "all ranks")
     if differ and (alike := len(found.changes) - len(differ)):
-        yield f"{_counted(alike, 'other measure')} did not change beyond noise"
+        yield f"{counted(alike, 'other measure')} did not change beyond noise"
     if found.facts:
         yield from ("", "What the runs differ in:")
         for name, before, since in found.facts:
@@ -57,7 +57,3 @@ def _table(changes: Sequence[Change], beside: str) -> Iterator[str]:
 
 def _percent(ratio: float) -> str:
     return f"{round(100 * (ratio - 1)):+,d} %"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -11,7 +11,7 @@ from oncall.archive.episodes import Episode
 from oncall.archive.history import History, Month, Tally, Wanted
 from oncall.archive.store import Damaged
 from oncall.core.printable import harmless
-from oncall.core.units import format_bytes, format_duration, format_number
+from oncall.core.units import counted, format_bytes, format_duration, format_number
 
 _MOST = 15  # rows of a table; JSON has all
 _MOST_EPISODES = 40
@@ -39,7 +39,7 @@ def _head(found: History) -> Iterator[str]:
         yield "No incident in the archive, of what was asked for."
         return
     yield (
-        f"{_counted(held.incidents, 'incident')} of {_counted(held.jobs, 'job')}, "
+        f"{counted(held.incidents, 'incident')} of {counted(held.jobs, 'job')}, "
         f"{held.faults:,} with a fault, {_day(held.first_ns)} to {_day(held.last_ns)}"
     )
 
@@ -139,10 +139,6 @@ def _cut(lines: list[str], most: int = _MOST) -> Iterator[str]:
 
 def _fitting(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _day(at_ns: int) -> str:

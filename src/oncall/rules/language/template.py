@@ -20,6 +20,7 @@ from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import LONGEST_VALUE, clean, shell_word
 from oncall.core.units import (
     Quantity,
+    counted,
     format_bytes,
     format_duration,
     format_number,
@@ -214,14 +215,14 @@ def _show(slot: Slot, value: Any) -> str:
     name, word = slot.filters[0] if slot.filters else (None, None)
     if isinstance(value, Rows):
         if name == "count" and slot.column is None:
-            return _counted(value.count, word)
+            return counted(value.count, word)
         values = value.values(slot.column or (slot.columns[0] if slot.columns else ""))
         if name == "hosts" and not values:
             return _UNNAMED[value.count > 1]
     else:
         values = [] if value is None else [value]
     if name == "count":
-        return _counted(len(set(map(_hashable, values))), word)
+        return counted(len(set(map(_hashable, values))), word)
     if name in _OF_MANY:
         return _try(_OF_MANY[name], values, _listed)
     if not values:
@@ -277,14 +278,6 @@ def _words(value: Any) -> str:
 def hex_id(value: Any) -> str:
     """A 64-bit id as NCCL prints it: 0x and 16 digits; anything else as it is."""
     return f"{value:#018x}" if isinstance(value, int) else plain(value)
-
-
-def _counted(count: int, word: str | None) -> str:
-    if not word:
-        return format_number(count)
-    if count != 1:
-        word += "es" if word.endswith(("s", "x", "ch", "sh")) else "s"
-    return f"{format_number(count)} {word}"
 
 
 def _folded(values: list[Any], word: str, fold: Callable[[Any], str], no_word: bool = False) -> str:
