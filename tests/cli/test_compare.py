@@ -44,6 +44,13 @@ def test_two_runs_alike_do_not_differ(runs: dict[str, Path]) -> None:
     assert "No difference beyond noise" in oncall("compare", runs["base"], runs["again"]).stdout
 
 
+def test_a_run_that_hangs_is_not_like_one_that_goes_on() -> None:
+    """Though what it completed before took no longer."""
+    dumps = Path(__file__).resolve().parents[2] / "fixtures/flight_recorder"
+    done = oncall("compare", dumps / "healthy", dumps / "not_entered")
+    assert "stopped in: not recorded -> AllReduce 9" in done.stdout
+
+
 def test_what_the_runs_were_started_with(runs: dict[str, Path]) -> None:
     done = oncall("compare", runs["base"], runs["larger"], "--format", "json")
     facts = json.loads(done.stdout)["facts"]

@@ -176,6 +176,49 @@ def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) ->
     assert "✔" not in left.out
 
 
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        ("", 0),
+        ("FATAL: the frobnicator of gpu017 exploded", 3),
+        ("thread 'main' panicked at src/main.rs:5:5: index out of bounds", 3),
+        ("panic: runtime error: index out of range [5] with length 3", 3),
+        ("terminate called after throwing an instance of 'c10::Error'", 3),
+        ("free(): invalid pointer", 3),
+        ("Illegal instruction (core dumped)", 3),
+        ("job.sh: line 3:  4711 Killed                  python train.py", 1),
+    ],
+)
+def test_a_log_of_all_steps_is_healthy_unless_its_last_words_are_of_a_failure(
+    diagnose: Oncall, tmp_path: Path, last: str, code: int
+) -> None:
+    steps = [
+        f"iteration {n}/30 | loss 2.3 | elapsed time per iteration (ms): 1000.1"
+        for n in range(1, 31)
+    ]
+    log = tmp_path / "job.out"
+    log.write_text("\n".join([*steps, last, ""]))
+    left = diagnose(log)
+    assert left.code == code
+    assert code == 0 or "job.out:31" in left.out
+    # What the job outlived is no sign of how it ended.
+    log.write_text("\n".join([*steps[:-5], last, *steps[-5:], ""]))
+    assert diagnose(log).code == 0
+
+
+def test_a_damaged_dump_is_not_one_that_its_process_could_not_write(
+    diagnose: Oncall, tmp_path: Path
+) -> None:
+    """Rank 5 is the cause. Rank 4, its only peer in one group, can be the cause only if it could
+    not even write a dump."""
+    fixture = Path(__file__).resolve().parents[2] / "fixtures/flight_recorder/not_entered"
+    dumps = shutil.copytree(fixture, tmp_path / "dumps")
+    (dumps / "rank_4").write_bytes((dumps / "rank_4").read_bytes()[::2])
+    left = diagnose(dumps)
+    assert left.code == 3
+    assert "most likely ranks 4-5" in left.out
+
+
 def test_a_parameter_changes_the_verdict(diagnose: Oncall, hang: Path) -> None:
     left = diagnose(hang, "--param", "hang.hang_after=10 h")
     assert (left.code, left.out.split()[1]) == (1, "WARNING")

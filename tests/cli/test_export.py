@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ import duckdb
 import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
+from oncall.cli.export import _whole
 from oncall.cli.simulate import simulate
+from oncall.core.errors import of_system
 
 from ..command import oncall
 
@@ -53,6 +57,13 @@ def of_process(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
         if event["name"] == "process_name" and event["args"]["name"].startswith(name)
     )
     return [one for one in document["traceEvents"] if one["pid"] == pid and one["ph"] != "M"]
+
+
+def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as refused, _whole(tmp_path / "x.json.gz"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert str(of_system(refused.value)) == f"{tmp_path / 'x.json.gz'}: No space left on device"
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_verdict_and_its_steps_come_first(document: dict[str, Any]) -> None:

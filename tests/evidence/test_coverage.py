@@ -15,6 +15,22 @@ def test_an_empty_incident_expects_nobody(incident: Incident) -> None:
     assert notes == ()
 
 
+def test_a_note_on_some_recordings_names_their_ranks(incident: Incident) -> None:
+    of_file, of_all = "its rank is that in the file's name", "it states no node"
+    for kind, ranks, notes in (
+        ("kineto", [0, 1, 2, 3], [None, of_file, of_file, "it is cut off"]),
+        ("flight_recorder", [0, 1], [of_all, of_all]),
+        ("log", [None, None], [None, "it is cut off"]),
+    ):
+        incident.append("recordings", {"job": "j", "kind": kind, "rank": ranks, "note": notes})
+    assert sorted(measure(incident.con)[1]) == [
+        "flight_recorder: it states no node",
+        "kineto of rank 3: it is cut off",
+        "kineto of ranks 1-2: its rank is that in the file's name",
+        "log: it is cut off",
+    ]
+
+
 def test_members_without_evidence_are_silent(incident: Incident) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2, 3]})
     incident.append("ranks", {"job": "j", "rank": [0, 1, 2, 3], "node": ["a", "a", "b", "b"]})
@@ -168,7 +184,7 @@ def test_recordings_tell_their_problems(incident: Incident) -> None:
         Gap("rank_3: truncated", (), (3,), files=("rank_3",)),
         Gap("the recorder itself lost 1,200 operations", (), (2,)),
     )
-    assert notes == ("megatrace: clocks differ",)
+    assert notes == ("megatrace of rank 2: clocks differ",)
 
 
 def test_equal_problems_are_one_gap(incident: Incident) -> None:

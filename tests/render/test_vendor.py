@@ -106,6 +106,17 @@ def test_a_part_of_which_nothing_is_known_is_named_all_the_same(incident: Incide
     assert "It reported nothing that was recorded." in ticket
 
 
+def test_a_part_of_a_host_that_no_line_names_is_blamed_all_the_same(incident: Incident) -> None:
+    """As a kernel's log that was saved without the host's name."""
+    said = {"source": ["kernel"], "code": ["xid_79"], "device": ["0000:9b:00.0"]}
+    incident.append("host_events", said | {"text": ["it fell off the bus"]})
+    ticket = vendor_ticket(incident, blamed("gpu", gpu="0000:9b:00.0", node=None))
+    assert "Part: GPU of a host that is not recorded\n" in ticket
+    assert "time unknown  it fell off the bus\n" in ticket
+    assert XID not in ticket
+    assert "ssh NODE sudo nvidia-bug-report.sh\n" in ticket
+
+
 def test_where_no_part_is_blamed_there_is_no_ticket(incident: Incident) -> None:
     with pytest.raises(UsageError, match="no GPU or NIC is blamed"):
         vendor_ticket(incident, diagnosis(finding(claim=Claim("effect", on="rank"))))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from oncall.console.queries import GetSnapshot
 from oncall.demo.orders import Controls
 from oncall.tui.demonstration import INVITATION, DemonstrationApp
 from oncall.views.snapshot import Snapshot
 
 from .console import console, piloted
 from .fake_session import FakeSession
-from .snapshots import hang, hang_snapshot, healthy_snapshot
+from .snapshots import JOB, hang, hang_snapshot, healthy_snapshot
 from .test_end_to_end import _ONCALL, Tmux, children_of_oncall, folder, opened
+from .until import until
 
 __all__ = ["folder", "opened"]  # fixtures
 
@@ -75,6 +78,24 @@ async def test_a_headline_of_before_does_not_stop_the_watch() -> None:
         os.close(reading)
         await running.press("d", "u")
         assert "the demonstration has ended" in running.line(-2)
+
+
+@piloted
+async def test_a_question_stays_in_sight_while_the_job_is_read() -> None:
+    reading, writing = os.pipe()
+    session = FakeSession(live(healthy_snapshot()), jobs=(JOB, "gpt-9"))
+    read = session.gates[GetSnapshot] = threading.Event()
+    kind = partial(DemonstrationApp, Controls(8, writing))
+    async with console(session, kind=kind) as running:
+        await running.pilot.press("enter")
+        await running.pilot.press("d")
+        read.set()
+        await running.settle()
+        assert running.app.state.snapshot is not None
+        assert "Break a rank" in running.text()
+        await running.press("s", "5")
+        assert os.read(reading, 100) == b"stop 5\n"
+        await until(running, lambda: running.app.current_mode == "incident")
 
 
 @pytest.mark.slow

@@ -119,6 +119,9 @@ def _whole(output: Path) -> Iterator[IO[bytes]]:
         with opened(part, "wb") as file:
             yield cast(IO[bytes], file)
         part.replace(output)
+    except OSError as error:
+        error.filename = output  # also where a write failed, as of a full disk
+        raise
     finally:
         part.unlink(missing_ok=True)
 

@@ -67,11 +67,15 @@ def measure(con: duckdb.DuckDBPyConnection, least: int = 0) -> tuple[Coverage, t
         beyond = fold_ranks(rank for rank in named if rank >= stated)
         notes.append(f"the stated world size is {stated}, but there is evidence of rank {beyond}")
     inferred = con.execute(
-        "SELECT coalesce(kind, 'recording') || ': ' || note FROM recordings "
-        "WHERE note IS NOT NULL GROUP BY kind, note "
+        "SELECT coalesce(kind, 'recording'), note, count(*) < alike, "
+        "list(DISTINCT rank) FILTER (rank IS NOT NULL) "
+        "FROM (SELECT *, count(*) OVER (PARTITION BY kind) AS alike FROM recordings) "
+        "WHERE note IS NOT NULL GROUP BY kind, note, alike "
         f"ORDER BY count(*) DESC, note LIMIT {_MOST_NOTES}"
     ).fetchall()
-    notes += [row[0] for row in inferred]
+    for kind, note, is_of_some, ranks in inferred:
+        of = f" of rank{'s'[: len(ranks) - 1]} {fold_ranks(ranks)}" if is_of_some and ranks else ""
+        notes.append(f"{kind}{of}: {note}")
     recorded, in_texts = _numbers(con, _RECORDED), _numbers(con, _IN_TEXTS)
     seen = _numbers(con, _SEEN) | (set() if recorded else in_texts)
     at_least = not stated and bool(in_texts - recorded)

@@ -40,7 +40,7 @@ def pages(name: str, books: Sequence[Rulebook]) -> list[str]:
             names = ", ".join(of_book)
             raise UsageError(f"{name} is a rulebook: name one of its verdicts: {names}")
         near = nearest(name.rpartition(".")[2].upper(), [verdict for _, verdict in every])
-        raise UsageError(f"no verdict `{name}`{near}")
+        raise UsageError(f"no verdict `{name}`{near}; `oncall rules show` lists them")
     return [verdict_page(book, verdict, example(book, verdict)) for book, verdict in found]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from oncall.core.diagnosis import Blame, Suspect
 from oncall.core.errors import MissingEvidence, RelationFailed
 from oncall.core.nodeset import fold_ranks
+from oncall.core.printable import short
 from oncall.core.symptom import Symptom
 from oncall.evidence.incident import Incident
 from oncall.use_case import evidence
@@ -187,6 +189,9 @@ def why_logs_say_too_little(incident: Incident) -> str | None:
     progress = evidence.logged_progress(incident)
     if progress is None:
         return "the logs' steps could not be read"
+    if fatal := evidence.last_words(incident):
+        path, line, text = fatal
+        return f"{Path(path).name}:{line} reports a failure that no rule knows: {short(text)}"
     finished, steps, last = progress
     if finished:
         return ""

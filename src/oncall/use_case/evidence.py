@@ -375,6 +375,17 @@ def logged_progress(incident: Incident) -> tuple[bool | None, int | None, int | 
     return next(iter(asked(incident, ["log_progress"], steps)), None)
 
 
+def last_words(incident: Incident) -> tuple[str, int, str] | None:
+    """File, line and text of the first line that a log calls fatal and after which no step came."""
+    fatal = """
+        SELECT e.path, e.line, e.text FROM log_events e
+        WHERE e.kind = 'reported' AND e.code = 'fatal' AND NOT EXISTS (
+            FROM logged_steps s WHERE s.job = e.job AND s.path = e.path AND s.line > e.line)
+        ORDER BY ALL LIMIT 1
+    """
+    return next(iter(asked(incident, [], fatal)), None)
+
+
 def answers_requests(incident: Incident) -> bool:
     """Whether the log is that of a server that answers."""
     return bool(asked(incident, [], "SELECT 1 FROM log_events WHERE kind = 'served' LIMIT 1"))

@@ -53,10 +53,13 @@ _FACTS = {
     "GPU": "SELECT string_agg(DISTINCT model, ', ') FROM devices WHERE kind = 'gpu'",
     "NIC": "SELECT string_agg(DISTINCT model, ', ') FROM devices WHERE kind = 'nic'",
     "NIC firmware": "SELECT string_agg(DISTINCT firmware, ', ') FROM devices WHERE kind = 'nic'",
+    "stopped in": "SELECT string_agg(DISTINCT concat_ws(' ', op, seq), ', ') FROM unmet_calls "
+    "WHERE state = 'stopped'",
     "GPU driver or firmware": "SELECT string_agg(DISTINCT firmware, ', ') FROM devices "
     "WHERE kind = 'gpu'",
 }
-_READ = ("rounds", "own_time", "step_times", "operations", "members", "profiled_work")
+_READ = ("rounds", "own_time", "step_times", "operations", "members", "profiled_work",
+         "unmet_calls")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -213,6 +213,20 @@ def test_a_dump_signal_says_how_far_the_rank_came(tmp_path: Path) -> None:
             {},
         ),
         ("srun: error: gpu-17: task 9: Killed", "exit", "-9", {"node": "gpu-17", "rank": 9}),
+        ("Killed", "exit", "-9", {}),
+        ("Aborted (core dumped)", "exit", "-6", {}),
+        (
+            "job.sh: line 3: 4711 Killed                  python train.py",
+            "exit",
+            "-9",
+            {"pid": 4711},
+        ),
+        (
+            "/var/spool/slurmd/job4711/slurm_script: line 14:   815 Terminated              srun python train.py",
+            "exit",
+            "-15",
+            {"pid": 815},
+        ),
         ("srun: error: gpu-17: task 9: Exited with exit code 1", "exit", "1", {"node": "gpu-17"}),
         (
             "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=191.batch cgroup.",

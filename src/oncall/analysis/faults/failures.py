@@ -327,7 +327,8 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
 
 def _reported(attempt: Attempt) -> list[Cause]:
     """A line of the level of an error that says that something waited in vain."""
-    rows = [row for row in attempt.fatal("reported") if not attempt.finished_before(row)]
+    in_vain = (row for row in attempt.fatal("reported") if row["code"] == "timeout")
+    rows = [row for row in in_vain if not attempt.finished_before(row)]
     return [caused("all_waiting", "reported", {**row, "rank": None}) for row in rows[:1]]
 
 

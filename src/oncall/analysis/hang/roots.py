@@ -28,6 +28,7 @@ from oncall.analysis.hang.ties import (
     TEAMS,
     UNANSWERING,
     UNFINISHED,
+    UNREADABLE,
     WITHOUT_TRANSFERS,
     Edges,
     Node,
@@ -85,7 +86,7 @@ _ROOT_COLUMNS = [
     optional=[
         *("holders", "witnesses", "in_flight", "frontier", "halted", "operations", "members"),
         *("open_pairs", "counted_ahead", "comm_shapes", "heads", "launches"),
-        *("reported_faults", "log_causes"),
+        *("reported_faults", "log_causes", "recordings"),
     ],
     empty_without=["blocked_operations|call_roots|mismatched_counts"],
     columns=_ROOT_COLUMNS,
@@ -201,6 +202,7 @@ def _tied(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> dict[
     odd."""
     gone, fallen = _ranks(con, "SELECT job, rank FROM halted"), _ranks(con, FALLEN)
     unfinished, silent = _ranks(con, UNFINISHED), _ranks(con, SILENT)
+    unreadable = _ranks(con, UNREADABLE)
     lags = lags_of(con)
     unanswering, without_transfers = _by_job(con, UNANSWERING), _by_job(con, WITHOUT_TRANSFERS)
     for job, calls in unanswering.items():
@@ -222,9 +224,9 @@ def _tied(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> dict[
         graph.silent.update(silent[job])
         tie_earlier(graph.edges, earlier[job])
         tie_unfinished(graph.edges, lacked[job], dead | silent[job])
-        tie_unrecorded(
-            graph.edges, graph.silent, unfinished[job], dead, both=job in without_transfers
-        )
+        unwritten = graph.silent - unreadable[job]
+        both = job in without_transfers
+        tie_unrecorded(graph.edges, unwritten, unfinished[job], dead, both=both)
         odd[job] = tie_common_lags(graph.edges, lags[job], gone[job], always=job in unanswering)
     return odd
 

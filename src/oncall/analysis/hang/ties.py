@@ -106,11 +106,13 @@ WITHOUT_TRANSFERS = """
     GROUP BY job HAVING count(*) FILTER (kind = 'p2p') = 0
 """
 UNFINISHED = "SELECT DISTINCT job, rank FROM in_flight WHERE rank IS NOT NULL"
+# Ranks whose process lived to write a recording, which was damaged since.
+UNREADABLE = "SELECT job, rank FROM recordings WHERE rank IS NOT NULL AND problem IS NOT NULL"
 
 
 def tie_unrecorded(
     edges: Edges,
-    silent: set[int],
+    unwritten: set[int],
     unfinished: Collection[int],
     fallen: Collection[int],
     *,
@@ -121,7 +123,7 @@ def tie_unrecorded(
     two ranks that are absent at the same number of their communicators may wait for each other: one
     operation shows them all."""
     ends = {n for each in sinks(edges) for n in each if isinstance(n, int)}
-    stopped, idle = ends & silent, ends - silent - {*unfinished}
+    stopped, idle = ends & unwritten, ends - unwritten - {*unfinished}
     awaited = {*fallen}.intersection({*edges}.union(*edges.values()))
     if awaited or (both and len(stopped) == 1):
         for rank in idle - awaited:

@@ -4,6 +4,7 @@ what it counted before and after, and the commands whose output its maker asks f
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.errors import UsageError
@@ -14,6 +15,7 @@ from oncall.evidence.schema import BY_NAME
 from oncall.views import words
 
 _MOST_LINES = 20  # of what the part reported
+_THERE = "node IS NOT DISTINCT FROM ?"  # a kernel's log may not name its host
 _READINGS = {"gpu": "gpus", "nic": "nics"}
 _IDENTITY = {
     "model": "model",
@@ -40,8 +42,8 @@ def vendor_ticket(incident: Incident, diagnosis: Diagnosis) -> str:
     for finding in (*words.roots(diagnosis), *diagnosis.findings):
         kind = finding.claim.on or ""
         for where in (one.where for one in finding.blame):
-            if kind in _READINGS and where.get("node") and where.get(kind) is not None:
-                part = _part(incident, kind, str(where["node"]), str(where[kind]))
+            if kind in _READINGS and where.get(kind) is not None:
+                part = _part(incident, kind, where.get("node"), str(where[kind]))
                 return "\n".join((*_verdict(finding), *_ticket(incident, kind, part))) + "\n"
     raise UsageError("no GPU or NIC is blamed: there is nothing to tell its maker")
 
@@ -56,7 +58,7 @@ def _verdict(finding: Finding) -> Iterator[str]:
 def _ticket(incident: Incident, kind: str, part: Mapping[str, str | None]) -> Iterator[str]:
     known = {name: clean(value or "not recorded") for name, value in part.items()}
     name = " ".join(filter(None, (kind.upper(), clean(part["device"] or ""))))
-    yield from ("", f"Part: {name} of {known['node']}")
+    yield from ("", f"Part: {name} of {clean(part['node'] or 'a host that is not recorded')}")
     yield from (f"  {meaning:<14} {known[name]}" for name, meaning in _IDENTITY.items())
     yield from _reported(incident, part)
     yield from _counted(incident, kind, part)
@@ -65,12 +67,12 @@ def _ticket(incident: Incident, kind: str, part: Mapping[str, str | None]) -> It
     yield from (f"  {typed(one, **given)}" for one in _COMMANDS[kind])
 
 
-def _part(incident: Incident, kind: str, node: str, blamed: str) -> dict[str, str | None]:
+def _part(incident: Incident, kind: str, node: Any, blamed: str) -> dict[str, str | None]:
     """What is known of it, by the columns of `devices`; it is blamed by name or PCI address."""
     names = ("device", "interface", *_IDENTITY)
     newest = ", ".join(f"any_value({name} ORDER BY at_ns DESC)" for name in names)
     rows = incident.con.execute(
-        f"SELECT {newest} FROM devices WHERE node = ? AND kind = ? AND ? IN (device, pci_bus)",
+        f"SELECT {newest} FROM devices WHERE {_THERE} AND kind = ? AND ? IN (device, pci_bus)",
         [node, kind, blamed],
     ).fetchall()
     part = dict(zip(names, rows[0], strict=True))
@@ -81,7 +83,7 @@ def _part(incident: Incident, kind: str, node: str, blamed: str) -> dict[str, st
 def _reported(incident: Incident, part: Mapping[str, str | None]) -> Iterator[str]:
     """Lines of the node about it, as they were written."""
     rows = incident.con.execute(
-        "SELECT at_ns, text FROM host_events WHERE node = ? AND device IN (?, ?, ?) "
+        f"SELECT at_ns, text FROM host_events WHERE {_THERE} AND device IN (?, ?, ?) "
         "ORDER BY at_ns NULLS LAST, line",
         [part["node"], part["pci_bus"], part["device"], part["interface"]],
     ).fetchall()
@@ -97,7 +99,7 @@ def _counted(incident: Incident, kind: str, part: Mapping[str, str | None]) -> I
     names = [one.name for one in table.columns if one.name not in ("node", kind, "at_ns", "port")]
     columns = ", ".join(names)
     rows = incident.con.execute(
-        f"SELECT at_ns, {columns} FROM {table.name} WHERE node = ? AND {kind}::VARCHAR = ? "
+        f"SELECT at_ns, {columns} FROM {table.name} WHERE {_THERE} AND {kind}::VARCHAR = ? "
         f"AND concat({columns}) <> '' ORDER BY at_ns",
         [part["node"], part["device"]],
     ).fetchall()

@@ -78,7 +78,7 @@ def _columns(table: str) -> Sequence[str]:
 def _shown(sql: str, fault: SqlFault) -> str:
     """The message, and below it the line with the place marked."""
     message = fault.message  # which calls a SELECT what rules call it
-    for fact, query in (("relation or earlier fact", "relation"), ("a fact", "a query")):
+    for fact, query in ((", relation or earlier fact", " or relation"), ("a fact", "a query")):
         message = message.replace(fact, query)
     if fault.offset is None:
         return message

@@ -50,6 +50,7 @@ UNSAVED = "The evidence of what was found is not saved"
 _STILL_S = 0.7  # a cursor that has not moved for so long stays where it is
 _MOST_JUDGING_S = 30.0  # a running job is not looked at meanwhile
 _PULSES_A_SECOND = 64  # nodes
+_ANSWERED_S = 0.3  # how often it is looked whether a question has been answered
 
 
 class Asking(Glancing):
@@ -203,10 +204,17 @@ class Asking(Glancing):
                 self.write_log(said, severity)
             self._logged = snapshot
         if first:
-            main = next((one.id for one in SCREENS if one.id not in {"jobs", "log"}), None)
-            if main and self.current_mode == "jobs":
-                self.show_screen(main)
+            self._leave_jobs()
         self.rest()
+
+    def _leave_jobs(self) -> None:
+        """From the list of jobs to what the one that was read shows, once no question is open."""
+        main = next((one.id for one in SCREENS if one.id not in {"jobs", "log"}), None)
+        if main and self.current_mode == "jobs":
+            if self.screen.is_modal:
+                self.set_timer(_ANSWERED_S, self._leave_jobs)
+            else:
+                self.show_screen(main)
 
     # --------------------------------------------------------- what moves by itself
 

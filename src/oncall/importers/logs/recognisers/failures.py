@@ -83,7 +83,7 @@ _OF_MEMORY = tuple(
 _PID = re.compile(r"(?:pid=|[Pp]rocess )(\d{1,9})")
 _WORKER_HOST = re.compile(r"Worker IP address: (?P<host>[\w.:-]{1,64})")
 _SIGKILL = re.compile(
-    r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|^Killed$|"
+    r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|"
     r"killed by signal: Killed|"
     r"[Ee]xit [Cc]ode: +137\b"
 )
@@ -282,7 +282,6 @@ FAILURES = Recogniser(
         "killed by signal",
         "exited unexpectedly",
         "SIGKILL",
-        "Killed",
         "signal: killed",
         "code 137",
         "ode: 137",

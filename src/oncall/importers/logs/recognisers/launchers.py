@@ -1,6 +1,6 @@
 """How launchers other than torchrun report a process that ended: DeepSpeed, accelerate, Lightning,
-torch.multiprocessing, Composer, Docker Compose, Open MPI, PRRTE, MPICH and Hydra; and which process
-Ray starts for a rank."""
+torch.multiprocessing, Composer, Docker Compose, Open MPI, PRRTE, MPICH, Hydra and shells; and which
+process Ray starts for a rank."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _SIGNAL = {"KILL": 9, "SEGV": 11, "ABRT": 6, "TERM": 15, "BUS": 7, "INT": 2, "FPE": 8, "ILL": 4}
+_SIGNAL |= {"Killed": 9, "Aborted": 6, "Terminated": 15, "Hangup": 1}  # as shells name them
 # What each says: a signal by name or number, or an exit code; the rank, host and process if given.
 _ENDED = tuple(
     re.compile(pattern.replace("N)", r"\d{1,9})"))
@@ -27,6 +28,8 @@ _ENDED = tuple(
         r"process (?P<local>N) terminated with signal SIG(?P<name>[A-Z]+)",
         r"process (?P<local>N) terminated with exit code (?P<code>N)",
         r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>N) died from signal (?P<signal>N)",
+        r"(?:^|: line \d{1,9}: {1,20}(?P<pid>N) )(?P<name>Killed|Aborted|Terminated|Hangup)"
+        r"(?: \(core dumped\))?(?: {2}|$)",
     )
 )
 # What subprocess says of any command: a launcher's own runs Python, or another launcher.
@@ -105,6 +108,10 @@ LAUNCHERS = Recogniser(
         "RUNNING AT",
         "Process name: [",
         " world_rank=",
+        "Killed",
+        "Aborted",
+        "Terminated",
+        "Hangup",
     ),
     read,
 )
