@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from oncall.core.configuration import configuration_files
 from oncall.core.errors import BadInput
 from oncall.fleet import reach
-from oncall.fleet.configuration import (
-    FleetConfiguration,
-    configuration_files,
-    read_configuration,
-)
+from oncall.fleet.configuration import FleetConfiguration, read_configuration
 
 
 def _file(folder: Path, name: str, text: str) -> Path:

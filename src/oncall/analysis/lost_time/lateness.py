@@ -220,12 +220,15 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
     rest_ns = np.maximum(iterations.length_ns - last_ns, iterations.length_ns / 2)
     without = replace(iterations, length_ns=rest_ns)
     others, _ = without.spans(but=~(there & (gap < limits.least_gain / 2)))
+    costs = True
     if iterations.stretches:
         pass  # They are of equal length, whatever was lost in them.
     elif _are_baseline(others, iterations.length_ns[late], limits):
         gain = np.minimum(gain, 1 - float(np.median(others)) / iterations.length_ns)
     elif _may_cost_nothing(lateness, limits):
-        return Declined("hosts run ahead of their devices: being late may cost nothing")
+        costs = False
+        if np.median(gain[late]) < limits.large:
+            return Declined("hosts run ahead of their devices: being late may cost nothing")
     times = iterations.length_ns, iterations.begin_ns
     spread = lateness.spread(best, late, limits)
     loss = Loss("own", _places(best), gain, *times, lateness.by, spread)
@@ -234,7 +237,7 @@ def latecomers(lateness: Lateness, limits: Limits) -> Entry | Declined:
         iterations, late, there & ~late, float(gain[late].mean()), limits
     )
     fewest = 1 if few else limits.few
-    return judged(loss, limits, fewest, proven=seen, always=not len(others))
+    return judged(loss, limits, fewest, proven=costs and seen, always=not len(others))
 
 
 def is_seen(

@@ -209,12 +209,8 @@ def _delays(evidence: Evidence) -> Answer:
     return latecomers(evidence.delays, evidence.limits)
 
 
-def _suspicion(evidence: Evidence) -> Answer:
-    """Whom the others may wait for, else who may hold up its own calls."""
-    answer = _in_views(lambda _, view: suspected(view, evidence.limits), evidence)
-    if isinstance(answer, Entry) or evidence.delays is None:
-        return answer
-    return suspected(evidence.delays, evidence.limits)
+def _suspicion(evidence: Evidence, lateness: Lateness) -> Answer:
+    return suspected(lateness, evidence.limits)
 
 
 def _turns(evidence: Evidence) -> Answer:
@@ -246,7 +242,7 @@ WAYS = (
     Way("change", _change),
     Way("waits", partial(_in_views, _waits)),
     Way("delays", _delays),
-    Way("suspicion", _suspicion),
+    Way("suspicion", partial(_in_views, _suspicion)),
     Way("turns", _turns),
 )
 
