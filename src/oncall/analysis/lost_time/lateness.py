@@ -75,7 +75,7 @@ class Lateness:
         if self.passed_on_ns is None:
             return False
         passed_on = self.passed_on_ns[:, list(ranks)] / self.iterations.length_ns[:, None]
-        return bool(np.nanmean(passed_on) >= limits.mostly * share)
+        return bool(np.nan_to_num(passed_on).mean() >= limits.mostly * share)
 
     def leaves_open(self, limits: Limits) -> bool:
         """Whether some rank is clearly late in most iterations, whoever stands out; or one of them
@@ -100,7 +100,8 @@ def lateness_of(
     extra_ns = _waited(programs, iterations, np.where(iterations.extra, late_ns, 0.0))
     # From one call to the next, without the wait for others in it.
     own_ns = np.maximum(np.diff(moments.reached_ns, append=0) + late_ns, 0)
-    for_extra_ns = np.where(np.roll(iterations.extra, -1), -own_ns, 0.0)
+    goes_on = np.diff(programs.rank, append=NONE) == 0
+    for_extra_ns = np.where(goes_on & np.roll(iterations.extra, -1), -own_ns, 0.0)
     in_batches_ns = _in_batches(programs, iterations.number, moments)
     if waited_ns is None:
         waited_ns = _waited(programs, iterations, late_ns + in_batches_ns * timed)

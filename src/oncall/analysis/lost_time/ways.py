@@ -114,16 +114,6 @@ class Evidence:
         named = iterations_named(self.programs, self.steps, 0.0, self.limits)
         return tuple(one for one in (self.lateness, self._lateness_in(named)) if one is not None)
 
-    @cached_property
-    def delays(self) -> Lateness | None:
-        """Whose hosts held up their own calls, where calls alone are recorded."""
-        lateness = self.lateness
-        if lateness is None or self.arrivals.timed or self.devices_alone:
-            return None
-        moments = self.arrivals.moments(lateness.iterations.nth)
-        late_ns, at_once_ns = host_delays(self.programs, lateness.iterations, moments, self.limits)
-        return replace(lateness, late_ns=late_ns, at_once_ns=at_once_ns, by="delays")
-
     def _lateness_in(self, found: Iterations | None) -> Lateness | None:
         if found is None:
             return None
@@ -204,9 +194,14 @@ def _waits(evidence: Evidence, lateness: Lateness) -> Answer:
 
 
 def _delays(evidence: Evidence) -> Answer:
-    if evidence.delays is None:
+    """Whose hosts held up their own calls."""
+    lateness, limits = evidence.lateness, evidence.limits
+    if lateness is None or evidence.arrivals.timed or evidence.devices_alone:
         return Declined("durations show more than hosts' calls, or hosts show no iterations")
-    return latecomers(evidence.delays, evidence.limits)
+    moments = evidence.arrivals.moments(lateness.iterations.nth)
+    late_ns, at_once_ns = host_delays(evidence.programs, lateness.iterations, moments, limits)
+    delays = replace(lateness, late_ns=late_ns, at_once_ns=at_once_ns, by="delays")
+    return latecomers(delays, limits)
 
 
 def _suspicion(evidence: Evidence, lateness: Lateness) -> Answer:
