@@ -136,13 +136,16 @@ def _by_chance(incident: Incident) -> Doubt:
     if not rows:
         return Doubt()
     suspects, because = [], evidence.late_because(incident)
-    for ranks, share, low, high in rows:
+    for ranks, share, low, high, recorded in rows:
         whom, why = ("it", because.get(ranks[0])) if len(ranks) == 1 else ("them", None)
         against = f"others wait for {whom} {100 * share:.0f} % of the time"
         against += f": {_LONGER[why]}" if why else ""
         suspects.append(Suspect(blamed(ranks), against, share, low, high))
     other = ", or work that rank 0 does for all" if rows[0][0] == [0] else ""
-    return Doubt(f"this could be chance{other}", "iterations", tuple(suspects))
+    chance = f"this could be chance{other}"
+    unseen = "it left no recording: its work or its links may be slow"
+    doubt = chance if rows[0][-1] else unseen
+    return Doubt(doubt, "iterations", tuple(suspects))
 
 
 def _alike(incident: Incident) -> Doubt:

@@ -248,13 +248,16 @@ def unexplained_loss(incident: Incident) -> tuple[float, str] | None:
 
 
 def possible_losses(incident: Incident) -> Rows:
-    """(ranks, share, low, high) of whom the others may have waited for, most first."""
+    """(ranks, share, low, high, whether they left a recording) of whom the others may have waited
+    for, most first."""
     return asked(
         incident,
-        ["lost_time"],
-        "SELECT list(rank ORDER BY rank), any_value(share), any_value(low), any_value(high) "
-        "FROM lost_time WHERE cause = 'perhaps' "
-        "GROUP BY job, entry ORDER BY max(share) DESC, job, entry",
+        ["lost_time", "group_delays"],
+        "SELECT list(rank ORDER BY rank) AS ranks, max(share) AS share, any_value(low), "
+        "any_value(high), true FROM lost_time WHERE cause = 'perhaps' GROUP BY job, entry "
+        "UNION ALL SELECT unseen, max(lost_share), max(lost_low), max(lost_high), false "
+        "FROM group_delays WHERE unseen IS NOT NULL GROUP BY job, unseen "
+        "ORDER BY share DESC, ranks",
     )
 
 

@@ -21,7 +21,8 @@ def drawn_graph(groups: list[list[int]], ranks: int) -> Graph:
             nodes.append(rank * width + at[rank])
             at[rank] += 1
     rounds = Rounds(
-        *(np.array(each, dtype=np.int64) for each in (nodes, start, start, start, start))
+        *(np.array(each, dtype=np.int64) for each in (nodes, start, start, start, start)),
+        whole=np.ones(len(start), dtype=np.bool_),
     )
     none = np.zeros(0, dtype=np.int64)
     return Graph(length, width, np.zeros(ranks, np.int64), rounds, none, none, 0)
@@ -57,7 +58,7 @@ def test_calls_in_a_cycle_are_no_order() -> None:
     """Two ranks that call two collectives in opposite order."""
     graph = drawn_graph([[0, 1], [0, 1]], 2)
     crossed = np.array([0, 3, 1, 2])
-    rounds = Rounds(crossed, *(np.array([0, 2]) for _ in range(4)))
+    rounds = Rounds(crossed, *(np.array([0, 2]) for _ in range(4)), whole=np.array([True, True]))
     crossed_graph = Graph(**{**vars(graph), "rounds": rounds})
     assert not ordered(crossed_graph, np.zeros(4, dtype=np.bool_)).complete
 
@@ -68,7 +69,7 @@ def test_a_send_meets_its_receive() -> None:
         length=np.array([1, 1]),
         width=1,
         role=np.zeros(2, np.int64),
-        rounds=Rounds(none, none, none, none, none),
+        rounds=Rounds(none, none, none, none, none, none > 0),
         sender=np.array([0]),
         receiver=np.array([1]),
         unmatched=0,

@@ -25,10 +25,19 @@ def quick(iteration: int, who: int, layer: int) -> int:
     return 2 + 0 * (iteration + who + layer)
 
 
-def found(columns: dict[str, Any]) -> tuple[Causes, dict[str, Any]]:
-    """The causes with their share, and the account itself."""
+def found(
+    columns: dict[str, Any], members: dict[int, tuple[int, ...]] | None = None
+) -> tuple[Causes, dict[str, Any]]:
+    """The causes with their share, and the account itself; `members` of each communicator."""
     with Incident.empty() as incident:
         incident.append("ops", columns)
+        for comm, ranks in (members or {}).items():
+            many = len(ranks)
+            incident.append(
+                "comms",
+                {"job": ["j"] * many, "comm": [comm] * many, "rank": list(ranks)}
+                | {"size": [many] * many},
+            )
         incident.require(["lost_time"])
         names = ("entry", "cause", "rank", "share", "iterations", "replay_error", "whole")
         rows = [
@@ -145,6 +154,18 @@ def test_a_slow_link_is_named_with_all_that_share_it() -> None:
         return 12 if group == 1 and iteration > 2 else quick(iteration, group, layer)
 
     assert set(played(transfer=transfer)[0]) == {("transfer", (2, 3))}
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_who_waits_for_a_rank_without_a_recording_is_not_slow(timed: bool) -> None:
+    def work(iteration: int, rank: int, layer: int) -> int:
+        return even(iteration, rank, layer) + (12 if rank == 3 and iteration > 2 else 0)
+
+    columns = layers(work, quick, ITERATIONS, timed=timed, clock=no_offset)
+    kept = [at for at, rank in enumerate(columns["rank"]) if rank != 3]
+    rows = {name: [values[at] for at in kept] for name, values in columns.items()}
+    causes, _ = found(rows, {1: (0, 1), 2: (2, 3), 9: (0, 1, 2, 3)})
+    assert set(causes) == {("unexplained", (None,))}
 
 
 def test_a_late_rank_is_found_whatever_the_clocks_say() -> None:

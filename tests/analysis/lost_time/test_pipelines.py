@@ -96,7 +96,9 @@ def test_who_sends_to_a_rank_without_whole_iterations_is_compared_with_nobody() 
     """Ranks 0 and 1 exchange, and no iteration of rank 1 was recorded whole; so do 2 and 3."""
     nodes = np.arange(4)
     parts = SimpleNamespace(node=nodes, peer=nodes ^ 1)
-    programs: Any = SimpleNamespace(rank=nodes, parts=parts)
+    programs: Any = SimpleNamespace(
+        ranks=nodes, rank=nodes, parts=parts, members=[], sizes=nodes[:0]
+    )
     whole: Any = SimpleNamespace(program=np.array([[1, 0, 1, 1]] * 3))
     late_ns = _against_peers(programs, whole, np.zeros((3, 4)), np.zeros(4, dtype=np.int64))
     assert np.isnan(late_ns).tolist() == [[True, True, False, False]] * 3

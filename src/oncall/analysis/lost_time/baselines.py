@@ -44,8 +44,10 @@ def account_of(order: Order, groups: Groups, spent: Spent, timed: bool, limits: 
     else:
         rounds, transfers = _common_delays(graph, groups, own, baseline, limits)
         baseline_rounds, baseline_transfers = np.zeros_like(rounds), np.zeros_like(transfers)
-    # What is not known takes its baseline.
-    rounds = np.nan_to_num(np.where(np.isnan(rounds), baseline_rounds, rounds))
+    # What is not known takes its baseline: who waits for a rank that left no recording shows no
+    # transfer.
+    known = graph.rounds.whole & ~np.isnan(rounds)
+    rounds = np.nan_to_num(np.where(known, rounds, baseline_rounds))
     transfers = np.nan_to_num(np.where(np.isnan(transfers), baseline_transfers, transfers))
     baseline[np.isnan(own)] = np.nan
     baseline = _filled(baseline, role_own)

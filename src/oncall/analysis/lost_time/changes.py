@@ -187,7 +187,7 @@ def transfers_since(
 ) -> Entry | None:
     """The ranks that share all groups whose collectives take longer in the longer iterations,
     though nobody came late to them."""
-    taken_ns = taken(programs, iterations, limits)
+    taken_ns = taken(programs, iterations)
     longer = slowdown.concerns(iterations.begin_ns)
     if longer.all() or not longer.any():
         return None
@@ -242,9 +242,9 @@ def _each_time(values: Times, longer: Flags, limits: Limits) -> bool:
     return bool((least > most_of(values[~longer], limits)).all())
 
 
-def taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
+def taken(programs: Programs, iterations: Iterations) -> Times:
     """How long the collectives of each group took in each iteration (s, comms), ns, once their
-    last member was there; NaN where nearly all members did not record one."""
+    last member was there; NaN where a member did not record one: they may have waited for it."""
     chosen = (iterations.number != NONE) & ~programs.batch & np.isfinite(programs.duration_ns)
     node = np.flatnonzero(chosen)
     of = numbered(programs.comm[node], programs.seq[node])
@@ -252,7 +252,7 @@ def taken(programs: Programs, iterations: Iterations, limits: Limits) -> Times:
     took_ns = np.full(len(first), np.inf)
     np.minimum.at(took_ns, of, programs.duration_ns[node])
     one = node[first]
-    whole = members >= limits.nearly_all * programs.sizes[programs.comm[one]]
+    whole = members == programs.sizes[programs.comm[one]]
     shape = (len(iterations.begin_ns), len(programs.members))
     place = (iterations.number[one] * shape[1] + programs.comm[one])[whole]
     total = np.bincount(place, took_ns[whole], shape[0] * shape[1])

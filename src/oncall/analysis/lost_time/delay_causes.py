@@ -94,7 +94,6 @@ def delay_reasons() -> str:
         ("whole", "BOOLEAN", "", "what the account does not name costs nothing"),
     ],
     source="LOST_TIME section 4: the replay with nothing removed against what was measured",
-    params={"least_share": "lost_time.negligible"},
 )
 def replayed_jobs() -> str:
     """Jobs of which it is known what made iterations longer than they had to be. Where transfers of
@@ -102,9 +101,7 @@ def replayed_jobs() -> str:
     return """
         SELECT job, iterations, iteration_ns, replay_error, timed, whole AND (
                 job IN (SELECT job FROM lost_time WHERE cause IN ('own', 'transfer'))
-                OR job NOT IN (
-                    SELECT job FROM group_delays WHERE beside AND lost_low >= $least_share)
-            ) AS whole
+                OR job NOT IN (SELECT job FROM group_delays WHERE beside)) AS whole
         FROM lost_time WHERE cause = 'account'
     """
 
@@ -141,7 +138,6 @@ def replayed_jobs() -> str:
     source="LOST_TIME section 8; CCL-D 4.2.2 for rates",
     params={
         "most_causes": "lost_time.most_causes",
-        "least_share": "lost_time.negligible",
         "hiccup": "lost_time.hiccup",
     },
 )
@@ -165,9 +161,9 @@ def delay_witnesses() -> str:
             SELECT job, comm, 'groups' AS shown_by, sum(lost_share) AS share, sum(lost_low) AS low,
                 sum(lost_high) AS high, max(parts) AS iterations,
                 sum(lost_ns)::BIGINT AS gain_ns, min(at_ns) AS at_ns
-            FROM group_delays ANTI JOIN accounted USING (job)
+            FROM (FROM group_delays WHERE unseen IS NULL) ANTI JOIN accounted USING (job)
             ANTI JOIN (FROM slow_round_transfers WHERE rank IS NOT NULL) USING (job)
-            GROUP BY job, comm HAVING share >= $least_share AND gain_ns >= $hiccup
+            GROUP BY job, comm HAVING gain_ns >= $hiccup
             UNION ALL BY NAME
             SELECT DISTINCT ON (job, comm) job, comm, 'rounds' AS shown_by,
                 cost_ns / span_ns AS share, rounds AS iterations, cost_ns AS gain_ns, at_ns,

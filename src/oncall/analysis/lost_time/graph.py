@@ -28,13 +28,14 @@ _NUMBERS_AT_ONCE = 1 << 19  # of a replay, 4 MB
 @dataclass(frozen=True)
 class Rounds:
     """The collectives of an iteration (k,): their nodes one after the other, and where each begins;
-    `comm`, `op`, `count` of each."""
+    `comm`, `op`, `count` of each, and whether all members left a recording (`whole`)."""
 
     nodes: Ints
     start: Ints
     comm: Ints
     op: Codes
     count: Ints
+    whole: Flags
 
     def __len__(self) -> int:
         return len(self.start)
@@ -116,7 +117,9 @@ def _rounds(programs: Programs, node: Ints, flat: Ints, place: Ints) -> Rounds:
     order = np.argsort(key, kind="stable")
     _, start = np.unique(key[order], return_index=True)
     first = node[order][start]
-    return Rounds(flat[order], start, comm[order][start], programs.op[first], programs.count[first])
+    of = comm[order][start]
+    whole = np.array([len(line) for line in programs.members])[of] == programs.sizes[of]
+    return Rounds(flat[order], start, of, programs.op[first], programs.count[first], whole)
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ from oncall.analysis.lost_time.arrays import NONE, Ints, Times, numbered
 from oncall.analysis.lost_time.iterations import Iterations
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments, on_one_clock
-from oncall.analysis.lost_time.programs import Programs, matched
+from oncall.analysis.lost_time.programs import Programs, matched, with_unseen
 
 
 def host_delays(
     programs: Programs, iterations: Iterations, moments: Moments, limits: Limits
 ) -> Times:
     """By how much each rank's host held up its own calls in each iteration, and the largest part of
-    that before one call (2, s, r), ns; NaN where not recorded whole. What is
-    done for `extra` calls is none."""
+    that before one call (2, s, r), ns; NaN where not recorded whole, or where it may have waited
+    for a rank that left nothing behind. What is done for `extra` calls is none."""
     number = iterations.number
     at = np.flatnonzero(number != NONE)
     at = at[at > 0]
@@ -40,7 +40,9 @@ def host_delays(
     found = np.zeros((2, shape[0] * shape[1]))
     np.add.at(found[0], place, own_ns)
     np.maximum.at(found[1], place, own_ns)
-    return np.where(iterations.program != 0, found.reshape(2, *shape), np.nan)
+    whole = iterations.program != 0
+    shown = whole & ~with_unseen(programs, seen=whole.any(0))
+    return np.where(shown, found.reshape(2, *shape), np.nan)
 
 
 def _held_until(programs: Programs, number: Ints, call_ns: Times, moments: Moments) -> Times:

@@ -35,7 +35,7 @@ from oncall.analysis.lost_time.judgement import (
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.moments import Moments, on_one_clock
 from oncall.analysis.lost_time.pipelines import places_of
-from oncall.analysis.lost_time.programs import ABSENT, Programs, matched
+from oncall.analysis.lost_time.programs import Programs, matched, with_unseen
 
 
 @dataclass(frozen=True)
@@ -144,10 +144,7 @@ def _against_peers(
     """The lateness of each rank in each iteration (s, r), against that of the median rank, less
     what those at its place (r,) mostly have: a stage of a pipeline waits by its place."""
     found: Times = np.where(iterations.program != 0, late_ns, np.nan)
-    peer, whole = programs.parts.peer, (iterations.program != 0).any(0)
-    unseen = np.where(peer < 0, peer <= ABSENT, ~whole[np.maximum(peer, 0)])
-    waiting = programs.rank[programs.parts.node[unseen]]
-    found[:, waiting] = np.nan  # they may have waited for it
+    found[:, with_unseen(programs, seen=(iterations.program != 0).any(0))] = np.nan
     found -= quantile(found, 0.5, 1)[:, None]
     for one in np.unique(place) if place.any() else []:
         mine = place == one

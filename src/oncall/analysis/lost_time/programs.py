@@ -128,6 +128,18 @@ def matched(programs: Programs, number: Ints) -> tuple[Ints, Ints]:
     return node[out[a]], node[into[b]]
 
 
+def with_unseen(programs: Programs, seen: Flags) -> Flags:
+    """Who may have waited for a rank that left nothing behind, or is not among the `seen` (r,): who
+    exchanges with it, and who shares a group with it, unless all ranks do, and wait alike (r,)."""
+    found = np.zeros(len(programs.ranks), dtype=np.bool_)
+    peer = programs.parts.peer
+    unseen = np.where(peer < 0, peer <= ABSENT, ~seen[np.maximum(peer, 0)])
+    found[programs.rank[programs.parts.node[unseen]]] = True
+    for members, size in zip(programs.members, programs.sizes.tolist(), strict=True):
+        found[members] |= len(members) < min(size, len(found))
+    return found
+
+
 def _nodes(rows: dict[str, NDArray[Any]], send: int, limits: Limits) -> dict[str, NDArray[Any]]:
     """The nodes (n,) of some ranks, from their operations, which are emptied; of those that are
     `batch`, in their order, a hash of what they ask for and how much is `sent` in exchange; and

@@ -252,6 +252,7 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int, besid
         latest = np.fmax.reduceat(at[:, rounds.nodes], rounds.start, axis=1)
         over[:, rounds.nodes] = latest[:, rounds.of]
         missing = np.logical_or.reduceat(gone[:, rounds.nodes], rounds.start, axis=1)
+        missing |= ~rounds.whole & (rounds.size < ranks)  # for one that all lack, all wait alike
         lost[:, rounds.nodes] = missing[:, rounds.of]
     if len(graph.sender):
         latest = np.fmax(at[:, graph.sender], at[:, graph.receiver])

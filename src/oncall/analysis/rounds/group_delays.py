@@ -14,7 +14,7 @@ _FAMILY = "job, op, bytes, size, nodes"
 
 @relation(
     "group_delays",
-    reads=["rounds", "group_places"],
+    reads=["rounds", "group_places", "members", "operations"],
     columns=[
         "job comm op",
         ("bytes", "BIGINT", "bytes", "bytes the caller passed"),
@@ -22,6 +22,7 @@ _FAMILY = "job, op, bytes, size, nodes"
         ("comm_name", "VARCHAR", "", "its name"),
         ("across", "BOOLEAN", "", "its data crosses the network"),
         ("beside", "BOOLEAN", "", "like groups were quicker; else it was quicker before"),
+        ("unseen", "INTEGER[]", "", "members that left no recording: the others may wait for them"),
         ("parts", "BIGINT", "", "parts of the recording in which it was slow"),
         ("at_ns", "BIGINT", "ns", "the first of them"),
         ("until_ns", "BIGINT", "ns", "the end of the last, if others follow"),
@@ -39,6 +40,7 @@ _FAMILY = "job, op, bytes, size, nodes"
         "least_bytes": "send_turns.least_bytes",
         "few": "lost_time.few",
         "beyond": "machine_symptoms.clearly",
+        "negligible": "lost_time.negligible",
         "least": Param("5 %", "longer: less is how NICs and links of one kind differ"),
         "lasting": Param(2, "parts at least: one may be a burst"),
     },
@@ -46,7 +48,10 @@ _FAMILY = "job, op, bytes, size, nodes"
 def group_delays() -> str:
     """Each communicator and kind of operation that was slow, with what that cost."""
     return f"""
-        WITH timed AS (
+        WITH absent AS (
+            SELECT job, comm, list(rank ORDER BY rank) AS unseen
+            FROM members ANTI JOIN operations USING (job, rank) GROUP BY ALL),
+        timed AS (
             SELECT r.*, g.role, g.name, g.size, g.nodes, g.across,
                 min(r.at_ns) OVER (PARTITION BY r.job) AS first_ns,
                 1 + max(r.at_ns) OVER (PARTITION BY r.job) AS last_ns
@@ -82,6 +87,7 @@ def group_delays() -> str:
             FROM noises)
         SELECT job, comm, op, bytes, any_value(role) AS role, any_value(comm_name) AS comm_name,
             any_value(across) AS across, bool_or(beside) AS beside, count(*) AS parts,
+            any_value(unseen) AS unseen,
             min(at_ns) AS at_ns, CASE WHEN max(part) < any_value(last_part) THEN max(end_ns) END
                 AS until_ns,
             median(took_ns / base_ns) AS ratio, median(took_ns) AS took_ns,
@@ -89,6 +95,6 @@ def group_delays() -> str:
             sum(rounds * (took_ns - base_ns)) / any_value(span_ns) AS lost_share,
             sum(rounds * (took_ns - base_ns * exp(noise))) / any_value(span_ns) AS lost_low,
             sum(rounds * (took_ns - base_ns * exp(-noise))) / any_value(span_ns) AS lost_high
-        FROM judged WHERE base_ns IS NOT NULL
-        GROUP BY {_FAMILY}, comm HAVING count(*) >= $lasting
+        FROM judged LEFT JOIN absent USING (job, comm) WHERE base_ns IS NOT NULL
+        GROUP BY {_FAMILY}, comm HAVING count(*) >= $lasting AND lost_low >= $negligible
     """
