@@ -136,7 +136,7 @@ def _by_chance(incident: Incident) -> Doubt:
     if not rows:
         return Doubt()
     suspects, because = [], evidence.late_because(incident)
-    for ranks, share, low, high, recorded in rows:
+    for ranks, share, low, high, _ in rows:
         whom, why = ("it", because.get(ranks[0])) if len(ranks) == 1 else ("them", None)
         against = f"others wait for {whom} {100 * share:.0f} % of the time"
         against += f": {_LONGER[why]}" if why else ""
