@@ -11,11 +11,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from oncall.analysis.common.quantiles import median_of_alike, quantile, quantile_of_alike
+from oncall.analysis.common.quantiles import median_of_alike, quantile_of_alike
 from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, numbered
 from oncall.analysis.lost_time.limits import Limits
 from oncall.analysis.lost_time.programs import Programs
 
+_ROUNDS = 12  # of weighing anew, and of steps in each: clocks hardly change after fewer
+_CONVERGED = 1e-12  # of the squares of all deviations
 
 @dataclass(frozen=True)
 class Moments:
@@ -164,21 +166,19 @@ def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limit
 def _right_clocks(
     programs: Programs, collective: Flags, kind: Ints, group: Ints, limits: Limits
 ) -> Times:
-    """By how much each rank's clock is ahead (r,): first from most groups' calls, then from those
-    in which hosts turn out to wait, as they need not in all."""
-    clock = _clocks(programs, collective, group, limits.mostly, limits)
+    """By how much each rank's clock is ahead (r,): first from all groups' calls, then from those in
+    which hosts turn out to wait, as they need not in all."""
+    clock = _clocks(programs, collective, group, limits)
     _, over = _by_clocks(programs, collective, clock, group, limits)
     alike = numbered(kind, np.roll(kind, -1))
     together = _waits(programs, collective, over, alike, limits)
-    return _clocks(programs, together, group, limits.hardly, limits)
+    return _clocks(programs, together, group, limits)
 
 
-def _clocks(
-    programs: Programs, together: Flags, group: Ints, share: float, limits: Limits
-) -> Times:
+def _clocks(programs: Programs, together: Flags, group: Ints, limits: Limits) -> Times:
     """By how much each rank's clock is ahead (r,), if members go on `together` after these calls:
-    who is late in some of a group's calls is no further off, so the early ones count; and so the
-    groups, of which a `share` may call ahead. In the newest calls, until all agree."""
+    who is late in some of a group's calls is no further off, so the early ones count. In the newest
+    calls, until all agree."""
     after = np.where(together, _after(programs) - float(programs.at_ns.min()), np.nan)
     at = np.flatnonzero(np.isfinite(after))
     newest = np.zeros(len(programs.members), dtype=np.int64)
@@ -191,18 +191,46 @@ def _clocks(
         left = after[at] - ahead[programs.rank[at]]
         below, above = (median_of_alike(group[at], side * left)[0] * side for side in (1, -1))
         beyond, _ = quantile_of_alike(seat, left - (below + above) / 2, limits.ordinary)
-        further = _of_ranks(programs, at[first], beyond[first], share)
-        further -= np.median(further)
+        further = _agreed(
+            programs.rank[at[first]], programs.comm[at[first]], beyond[first], limits.at_once
+        )
+        further = np.append(further, np.zeros(len(ahead)))[: len(ahead)]
         ahead += further
         if np.abs(further).max() <= limits.at_once:
             break
     return ahead
 
 
-def _of_ranks(programs: Programs, at: Ints, values: Times, share: float) -> Times:
-    """A quantile of the values of some nodes (m,) for each rank (r,); 0 where there are none."""
-    rank = programs.rank[at]
-    nth = np.arange(len(at)) - np.searchsorted(rank, rank)
-    found = np.full((len(programs.ranks), int(nth.max(initial=0)) + 1), np.nan)
-    found[rank, nth] = values
-    return np.nan_to_num(quantile(found, share, 1))
+def _agreed(rank: Ints, comm: Ints, ahead_ns: Times, exact: float) -> Times:
+    """By how much each rank's clock is ahead (r,), about 0, where of `comm` (m,) it seems to be by
+    `ahead_ns` (m,) beside its members: with the least sum of deviations, each group's common one
+    apart. Groups within a host say nothing of it against another, however many they are."""
+    sides = rank, int(rank.max(initial=0)) + 1 + np.unique(comm, return_inverse=True)[1]
+    unknown = int(sides[1].max(initial=0)) + 1
+    found = np.zeros(unknown)
+
+    def deviation(values: Times) -> Times:
+        return values[sides[0]] - values[sides[1]]
+
+    def towards(weighed: Times) -> Times:
+        each = (np.bincount(side, weighed, unknown) for side in sides)
+        return next(each) - next(each)
+
+    weight = np.ones(len(rank))
+    for _ in range(_ROUNDS):
+        scale = np.maximum(sum(np.bincount(side, weight, unknown) for side in sides), 1e-9)
+        rest = towards(weight * (ahead_ns - deviation(found)))
+        step = rest / scale
+        size, enough = float(rest @ step), _CONVERGED * float(weight @ ahead_ns**2)
+        for _ in range(_ROUNDS):
+            if size <= enough:
+                break
+            change = towards(weight * deviation(step))
+            length = size / max(float(step @ change), 1e-30)
+            found += length * step
+            rest -= length * change
+            size, before = float(rest @ (rest / scale)), size
+            step = rest / scale + size / before * step
+        weight = 1 / np.maximum(np.abs(ahead_ns - deviation(found)), exact)
+    found = found[: int(rank.max(initial=-1)) + 1]
+    return found - np.median(found) if len(found) else found
