@@ -376,14 +376,15 @@ def logged_progress(incident: Incident) -> tuple[bool | None, int | None, int | 
 
 
 def last_words(incident: Incident) -> tuple[str, int, str] | None:
-    """File, line and text of the first line that a log calls fatal and after which no step came."""
-    fatal = """
+    """File, line and text of the first line that reports a failure and after which, by any log's
+    clock, no step came."""
+    failure = """
         SELECT e.path, e.line, e.text FROM log_events e
-        WHERE e.kind = 'reported' AND e.code = 'fatal' AND NOT EXISTS (
-            FROM logged_steps s WHERE s.job = e.job AND s.path = e.path AND s.line > e.line)
-        ORDER BY ALL LIMIT 1
+        WHERE e.kind = 'reported' AND e.code = 'failure' AND NOT EXISTS (
+            FROM logged_steps s WHERE s.job = e.job AND s.at_ns > e.sort_ns)
+        ORDER BY e.sort_ns, e.path, e.line LIMIT 1
     """
-    return next(iter(asked(incident, [], fatal)), None)
+    return next(iter(asked(incident, [], failure)), None)
 
 
 def answers_requests(incident: Incident) -> bool:

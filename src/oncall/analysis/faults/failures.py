@@ -268,6 +268,14 @@ def _exits(attempt: Attempt) -> list[Cause]:
         return [caused("terminated", "ended", {**row, **about}) for row in ended[:1]] or [
             caused("error", "exit", {**row, **about}) for row in aborted[:1]
         ]
+    above = [
+        row
+        for row in attempt.fatal("reported")
+        if (row["code"], row["path"]) == ("failure", own[0]["path"])
+        and row["line"] < own[0]["line"]
+    ]
+    if above and not alone:
+        return [caused("error", "failure", {**above[-1], "place": own[0]["place"]})]
     others = {row["rank"] for row in rows if row["rank"] is not None} - {
         row["rank"] for row in alone
     }

@@ -36,6 +36,7 @@ from oncall.importers.logs.places import (
 from oncall.importers.logs.prefixes import peeled, plain
 from oncall.importers.logs.reading import Candidate, Log
 from oncall.importers.logs.recognisers.order import NEEDLES, RECOGNISERS
+from oncall.importers.logs.recognisers.reported import read_at_end
 from oncall.importers.one_job import files_of_others
 from oncall.importers.packed import ZSTD
 from oncall.importers.recordings import append_recording
@@ -124,6 +125,7 @@ _MOST_ROWS = 200_000  # of one file, steps aside
 _MOST_TEXT = 600  # characters kept of a line
 # Events that are causes; how far from them a stamped line is looked for: most tracebacks have fewer
 # lines.
+_PROGRESS = {"finished", "served", "attempt"}  # and steps: what stands above them was outlived
 _CAUSES = {"error", "cuda", "memory", "crash"}
 _NEIGHBOURS = 60
 _MOST_DATED = 200  # of a file
@@ -187,12 +189,19 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
                 continue
             elif one.columns.get("kind") == "test_session":
                 file.test_session(one.columns["code"])
+                log.went_on()
                 continue
+            if one.table == STEP_TABLE or _PROGRESS & {
+                one.columns.get("kind"),
+                one.columns.get("code"),
+            }:
+                log.went_on()
             if one.table == STEP_TABLE or one.columns.get("kind") == "phase":
                 log.restart_stamps()
             _keep(file, line, one, sort_ns)
     for line, differs in calls.first_difference():
         _keep(file, line, differs, line.at_ns)
+    _keep_end(file, clock, log)
     _keep_silence(file, clock, log)
     file.stamps_ns = [
         at_ns
@@ -270,6 +279,20 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
         if kind in _CAUSES:
             has_found(row["text"])
     file.rows[found.table].append(row)
+
+
+def _keep_end(file: LogFile, clock: Clock, log: Log) -> None:
+    """What lines in no known form say of a failure behind the last progress."""
+    rows = (row for rows in file.rows.values() for row in rows)
+    known = {row["line"] for row in rows if row.get("kind") != "phase"}
+    raw = log.end.decode("utf-8", "replace").split("\n")
+    first = log.lines + 1 - (len(raw) - 1)
+    for number, text in enumerate(raw, first):
+        if number not in known and text.strip():
+            text = text.rstrip("\r").rpartition("\r")[2]
+            line = peeled(number, _QUOTATION.sub("...", text), clock)
+            for found in read_at_end(line):
+                _keep(file, line, found, line.at_ns)
 
 
 def _keep_silence(file: LogFile, clock: Clock, log: Log) -> None:

@@ -125,8 +125,8 @@ _DEVICE = re.compile(r"cuda:(\d+)")
 _FINISHED = re.compile(
     r"\bdone training in [\d.]+ seconds|[Tt]raining (?:is )?(?:completed?|finished|done)|"
     r"after training is done|"
-    r"exiting program at iteration|`Trainer\.fit` stopped|train_runtime|Training ended|"
-    r"successfully finished training"
+    r"[Ee]xiting (?:program at iteration|with (?:code|status) 0)|`Trainer\.fit` stopped|"
+    r"train_runtime|Training ended|successfully finished training"
 )
 _PHASES = (
     (
@@ -409,7 +409,7 @@ PROGRESS = Recogniser(
         "Training ended",
         "Trainer.fit",
         "train_runtime",
-        "exiting program",
+        "xiting ",
         "heckpoint",
         "aving ",
         "Save ",

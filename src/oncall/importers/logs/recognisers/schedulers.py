@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_ranks
 from oncall.importers.logs.line import Found, Line, Recogniser, event
+from oncall.importers.logs.recognisers.launchers import SIGNALS
 
 _CANCELLED = re.compile(
     r"\*\*\* (?P<what>JOB|STEP) (?P<job>\S+) ON (?P<node>\S+) CANCELLED AT \S+"
@@ -56,13 +57,6 @@ _SIGTERM = re.compile(
 _SUCCEEDED = re.compile(r"^(?:.*-- )?Job '[\w-]+' succeeded$|^Successfully completed\.$")
 _OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
 _MOST_TASKS = 100_000
-_SIGNALS = {
-    "Killed": "-9",
-    "Terminated": "-15",
-    "Aborted": "-6",
-    "Segmentation fault": "-11",
-    "Bus error": "-7",
-}
 
 
 def _tasks(found: re.Match[str]) -> list[Found]:
@@ -99,7 +93,7 @@ def read(line: Line) -> Sequence[Found]:
         task = int(found["task"]) if found["task"].isdecimal() else None
         if found["how"] == "Out Of Memory":
             return [event("memory", "host", node=found["node"], rank=task, text=text)]
-        code = found["code"] or _SIGNALS[found["how"]]
+        code = found["code"] or f"-{SIGNALS[found['how']]}"
         ended = event("exit", code, node=found["node"], number=0, text=text, rank=task)
         if task is not None:
             return [ended]
