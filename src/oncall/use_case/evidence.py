@@ -376,12 +376,14 @@ def logged_progress(incident: Incident) -> tuple[bool | None, int | None, int | 
 
 
 def last_words(incident: Incident) -> tuple[str, int, str] | None:
-    """File, line and text of the first line that reports a failure and after which, by any log's
-    clock, no step came."""
+    """File, line and text of the first line that reports a failure, or a loss that is no number,
+    and after which no step came: in its log, or by the clock if that has none."""
     failure = """
         SELECT e.path, e.line, e.text FROM log_events e
-        WHERE e.kind = 'reported' AND e.code = 'failure' AND NOT EXISTS (
-            FROM logged_steps s WHERE s.job = e.job AND s.at_ns > e.sort_ns)
+        WHERE (e.code = 'failure' OR e.kind = 'loss') AND NOT EXISTS (
+            FROM logged_steps s WHERE s.job = e.job AND if(
+                e.path IN (SELECT path FROM logged_steps),
+                s.path = e.path AND s.line > e.line, s.at_ns > e.sort_ns))
         ORDER BY e.sort_ns, e.path, e.line LIMIT 1
     """
     return next(iter(asked(incident, [], failure)), None)

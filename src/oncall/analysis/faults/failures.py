@@ -268,18 +268,19 @@ def _exits(attempt: Attempt) -> list[Cause]:
         return [caused("terminated", "ended", {**row, **about}) for row in ended[:1]] or [
             caused("error", "exit", {**row, **about}) for row in aborted[:1]
         ]
+    others = {row["rank"] for row in rows if row["rank"] is not None} - {
+        row["rank"] for row in alone
+    }
+    who = {**about, **(_only_one(alone) if others else {})}
     above = [
         row
         for row in attempt.fatal("reported")
         if (row["code"], row["path"]) == ("failure", own[0]["path"])
         and row["line"] < own[0]["line"]
     ]
-    if above and not alone:
-        return [caused("error", "failure", {**above[-1], "place": own[0]["place"]})]
-    others = {row["rank"] for row in rows if row["rank"] is not None} - {
-        row["rank"] for row in alone
-    }
-    return [caused("error", "exit", {**own[0], **about, **(_only_one(alone) if others else {})})]
+    if above:
+        return [caused("error", "failure", {**above[-1], "place": own[0]["place"], **who})]
+    return [caused("error", "exit", {**own[0], **who})]
 
 
 def _first_by_clock(rows: Sequence[Row]) -> list[Row]:

@@ -115,7 +115,7 @@ class Log:
     def went_on(self) -> None:
         """The line that is being read shows that the job outlived what stands above it."""
         self.end = b""
-        self._progress = self._at
+        self._progress = self._past
 
     def of_part(self, part: bytes) -> Iterator[Candidate]:
         """The lines that hold words in a part of a log."""
@@ -160,7 +160,7 @@ class Log:
             end = block.rfind(b"\n", 0, max(0, end - _AHEAD_BYTES)) + 1
             if not end:  # one line larger than a block: its beginning is read, cut
                 end = max(0, len(block) - _AHEAD_BYTES)
-        self._at, self._since, self._progress = 0, None, None
+        self._at, self._past, self._since, self._progress = 0, 0, None, None
         if not self.lines:
             self.local_ranks = {int(found) for found in _LOCAL_RANK.findall(block[:_BEGINNING])}
             first = STAMP.search(block[:_STAMP_BYTES])
@@ -168,7 +168,7 @@ class Log:
         counted = 0
         for start, stop, bits in self._lines(block[:end] if not last else block):
             self.lines += block.count(b"\n", counted, start)
-            counted = self._at = start
+            counted, self._at, self._past = start, start, stop
             meter.check_time()
             yield Candidate(
                 self.lines + 1 + bisect_right(self._cuts, start),

@@ -402,7 +402,7 @@ PROGRESS = Recogniser(
         "tokens/s",
         "toks/s",
         "raining is done",
-        "raining completed",
+        "raining complete",
         "raining finished",
         "raining done",
         "done training in",
