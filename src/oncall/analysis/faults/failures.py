@@ -262,12 +262,12 @@ def _exits(attempt: Attempt) -> list[Cause]:
     alone = _ended_alone(attempt) or _first_by_clock(rows)
     own = alone or [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
     about = {"rank": None, "node": None}
+    ended = [row for row in rows if row["code"] in ("-15", "143")]
+    if ended and not own:
+        return [caused("terminated", "ended", {**ended[0], **about})]
+    own = own or [row for row in rows if row["code"] in ("-6", "134")]
     if not own:
-        ended = [row for row in rows if row["code"] in ("-15", "143")]
-        aborted = [row for row in rows if row["code"] in ("-6", "134")]
-        return [caused("terminated", "ended", {**row, **about}) for row in ended[:1]] or [
-            caused("error", "exit", {**row, **about}) for row in aborted[:1]
-        ]
+        return []
     others = {row["rank"] for row in rows if row["rank"] is not None} - {
         row["rank"] for row in alone
     }

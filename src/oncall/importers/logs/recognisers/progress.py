@@ -126,7 +126,10 @@ _FINISHED = re.compile(
     r"\bdone training in [\d.]+ seconds|[Tt]raining (?:is )?(?:completed?|finished|done)|"
     r"after training is done|"
     r"[Ee]xiting (?:program at iteration|with (?:code|status) 0)|`Trainer\.fit` stopped|"
-    r"train_runtime|Training ended|successfully finished training"
+    r"train_runtime|Training ended|successfully finished training|"
+    # Of an agent; Ray's command line; the report that LSF adds to a job's output.
+    r"worker group (?:successfully finished|finished \((?:WorkerState\.)?SUCCEEDED\))|"
+    r"^(?:.*-- )?Job '[\w-]+' succeeded$|^Successfully completed\.$"
 )
 _PHASES = (
     (
@@ -410,6 +413,10 @@ PROGRESS = Recogniser(
         "Trainer.fit",
         "train_runtime",
         "xiting ",
+        "worker group successfully",
+        "worker group finished",
+        "' succeeded",
+        "Successfully completed.",
         "heckpoint",
         "aving ",
         "Save ",

@@ -1,5 +1,4 @@
-"""What schedulers say of a job: cancelled, preempted, out of time, a node failed, a task killed,
-all done."""
+"""What schedulers say of a job: cancelled, preempted, out of time, a node failed, a task killed."""
 
 from __future__ import annotations
 
@@ -53,8 +52,6 @@ _SIGTERM = re.compile(
     r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|(?<!on )SIGTERM received|"
     r"after receiving SIG[A-Z]+"
 )
-# Ray's command line, and the report that LSF adds to a job's output.
-_SUCCEEDED = re.compile(r"^(?:.*-- )?Job '[\w-]+' succeeded$|^Successfully completed\.$")
 _OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
 _MOST_TASKS = 100_000
 
@@ -100,8 +97,6 @@ def read(line: Line) -> Sequence[Found]:
         return [ended, *_tasks(found)]
     if "Requeued SLURM job" in text:
         return [event("attempt", "requeue", text=text)]
-    if _SUCCEEDED.search(text):
-        return [event("phase", "finished", text=text)]
     if _SIGTERM.search(text):
         return [event("signal", "process", text=text)]
     for pattern, code in _WORDS:
@@ -129,8 +124,6 @@ SCHEDULERS = Recogniser(
         "Remote daemon: ",
         "TERM_RUNLIMIT",
         "walltime ",
-        "' succeeded",
-        "Successfully completed.",
         "DeadlineExceeded",
         "reempted",
         "PreemptionByScheduler",
