@@ -137,7 +137,7 @@ def test_parts_of_a_recording_are_of_one_length(incident: Incident) -> None:
     """Their length is no whole number of nanoseconds, and none is rounded to the next part."""
     every = 120  # readings, one in the middle of each step
     at_ns = [step * 10_007 for step in range(every + 1)]
-    counted = {"tx_bytes": [10**9 * n for n in range(every + 1)], "rx_bytes": 0, "link_downs": 0}
+    counted = {"tx_bytes": [10**9 * n for n in range(every + 1)], "rx_bytes": 0, "retransmits": 0}
     incident.append("nics", {"node": "n0", "nic": "mlx5_0", "port": 1, "at_ns": at_ns} | counted)
 
     begins = rows(incident, "node_metrics", "DISTINCT part, at_ns")
