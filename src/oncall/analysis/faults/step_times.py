@@ -102,7 +102,7 @@ def _lasting_changes() -> str:
         "span": "lost_time.few",
         "warm_up": Param(5, "the first ones logged compile kernels, tune them and fill caches"),
         "quick": Param("20 %", "the share of iterations that the baseline is the slowest of"),
-        "lasting": "late_ranks.late",
+        "lasting": "pausing_ranks.late",
         "side": Param(10, "iterations before and after: fewer have no median that holds"),
         "scatter": Param(3, "times what iterations scatter by from one to the next"),
         "at_once": Param("70 %", "of the change comes at one place: else it is a drift"),

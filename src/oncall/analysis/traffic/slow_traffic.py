@@ -99,7 +99,7 @@ def _delays() -> str:
         "gap_above": Param("12 %", "pauses even in the last rank to begin, against its actual "
                            "time: more than epochs cut off"),
         "past": "arrivals.offset_part",
-        "group_above": "late_ranks.late",
+        "group_above": "pausing_ranks.late",
         "uneven": Param(1.4, "tokens of the busiest expert against the median one: more than "
                         "capacity factors, 1.25 mostly, let pass"),
         "beyond": Param(4.5, "times the median deviation of the others: 3 sigma of a normal"),
