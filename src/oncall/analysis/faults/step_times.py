@@ -165,8 +165,7 @@ def slow_timers() -> str:
             FROM reported WHERE times >= $beyond OR timer = 'stated'
             GROUP BY job, attempt, rank, timer)
         SELECT s.* EXCLUDE (since), r.node FROM slow s
-        LEFT JOIN (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL) r
-            USING (job, rank)
+        LEFT JOIN processes r USING (job, rank)
         WHERE timer = 'stated' OR (reports > $few_reports AND 2 * reports > since)
         QUALIFY row_number() OVER (
             PARTITION BY job, attempt, rank ORDER BY times DESC NULLS LAST, timer) = 1)

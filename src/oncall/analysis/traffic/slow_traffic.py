@@ -39,11 +39,10 @@ def _delays() -> str:
                 ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW),
                 lost_share) AS noise
             FROM lost),
-        places AS (SELECT DISTINCT ON (job, rank) job, rank, node FROM members ORDER BY ALL),
         delays AS (
             SELECT n.job, what, rank, node, lost_share, lost_share - noise AS lost_low,
                 lost_share + noise AS lost_high, lost_ns::BIGINT AS lost_ns
-            FROM noise n LEFT JOIN places USING (job, rank)),
+            FROM noise n LEFT JOIN processes USING (job, rank)),
         host_delays AS (
             SELECT job, node, max(lost_share) AS lost_share, median(lost_low) AS lost_low,
                 max(lost_high) AS lost_high, max(lost_ns) AS lost_ns
