@@ -48,7 +48,6 @@ FIXED = {
     "contradictions._MOST_NAMED",  # ranks that a sentence names
     "arrays._CLOSE",  # a table instead of sorting: no result depends on it
     "network_paths.FAR",  # further than any way
-    "step_views.FOREVER",
     "task_positions.NOWHERE",  # no place
     # What nodes label tasks by, as they are installed there; so does `thresholds` in tasks.
     *(f"parallelism.{name}" for name in ("SMALL_BYTES", "PAUSE_TIMES", "LONG_PAUSES")),

@@ -18,7 +18,7 @@ PARAMETERS = {
     "hang.hang_after": "3 s",
     "waits.stuck_after": "3 s",
     "slow_rounds.noticeable": "10 ms",
-    "slow_rank_links.cost_share": "5 %",
+    "slow_transfers.cost_share": "5 %",
 }
 _HEALTHY_STEPS = 25
 _BROKEN_STEPS = 25

@@ -1,4 +1,4 @@
-"""The parameters of relations by name, `late_ranks.late`, and the values they are computed with.
+"""The parameters of relations by name, `pausing_ranks.late`, and the values they are computed with.
 
 Each is declared by one relation; others, and rulebooks, refer to it by that name.
 """

@@ -55,9 +55,9 @@ def test_each_start_of_each_job_is_compared_with_itself() -> None:
             took_ns = [int((slow_s if step > 40 else 1) * NS_PER_S) for step in steps]
             start = {"job": job, "path": f"{job}{attempt}.log", "attempt": attempt}
             _log(incident, steps, start | {"duration_ns": took_ns, "at_ns": [*steps]})
-        incident.require(["step_changes"])
+        incident.require(["slow_steps"])
         found = incident.con.execute(
-            "SELECT job, attempt, nth FROM step_changes ORDER BY ALL"
+            "SELECT job, attempt, first_iteration FROM slow_steps ORDER BY ALL"
         ).fetchall()
     assert found == [("a", 2, 41), ("b", 1, 41)]
 

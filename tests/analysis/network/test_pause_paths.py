@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from oncall.analysis.network.network_paths import network
-from oncall.analysis.network.pause_paths import Root, roots, spreading
+from oncall.analysis.network.pause_paths import Root, roots
 from oncall.analysis.network.step_views import View
 
 # Leaves A (hosts a1, a2) and B (hosts b1, b2), spine S.
@@ -107,15 +106,3 @@ def test_a_step_waits_where_its_own_packets_do_not_where_others_of_its_sender_go
     away = {**both, HOST_A: (4e6, 9000), A2: (4e6, 9000)}
     found = roots(view(paused=away, depth={B2: 80.0}), NET)
     assert {(root.kind, root.port) for root in found} == {("queue", B2)}
-
-
-def test_a_pause_spreads_only_where_a_flow_goes() -> None:
-    stopped = {A3: (2e6, 9_000), S2: (2e6, 9_000), B1: (1e6, 9_000), B2: (1e6, 9_000)}
-    passes = {A3: [True, False], S2: [True, True], B1: [False, True], B2: [True, False]}
-    carried = {port: np.array(flows) for port, flows in passes.items()}
-    seen = view(path=frozenset([A3]), paused=stopped, carried=carried)
-    assert spreading(seen, NET) == {A3: [S2], S2: [B1, B2], B1: [], B2: []}
-    away = view(path=frozenset([A3]), paused=stopped, carried=carried | {B2: carried[B1]})
-    assert [root.port for root in roots(away, NET)] == [B1, B2]
-    one = view(path=frozenset([A3]), paused=stopped, carried=carried | {S2: carried[B1]})
-    assert spreading(one, NET) == {A3: [], S2: [B1], B1: [], B2: []}

@@ -12,11 +12,8 @@ MS = 1_000_000
 Rows = list[tuple[int, int, int]]  # flow, epoch of 5 ms, packets
 
 
-def late_step(packets: Rows, took_ms: int = 10, together: int | None = None) -> Incident:
-    """A step of 5 ms from host a took longer; leaf A saw it and another flow of host a.
-
-    They leave the leaf by one port if a port with a queue must pass `together` packets.
-    """
+def late_step(packets: Rows) -> Incident:
+    """A step of 5 ms from host a took longer; leaf A saw it and another flow of host a."""
     incident = Incident.empty()
     incident.append(
         "flow_steps",
@@ -30,7 +27,7 @@ def late_step(packets: Rows, took_ms: int = 10, together: int | None = None) -> 
             "step": [1],
             "bytes": [60_000_000],
             "started_ns": [0],
-            "ended_ns": [took_ms * MS],
+            "ended_ns": [10 * MS],
             "expected_ns": [5 * MS],
         },
     )
@@ -42,7 +39,7 @@ def late_step(packets: Rows, took_ms: int = 10, together: int | None = None) -> 
         "switch_flows",
         {
             "switch": "A",
-            "port": [2 if together else flow + 1 for flow, _, _ in packets],
+            "port": [flow + 1 for flow, _, _ in packets],
             "at_ns": [epoch * 5 * MS for _, epoch, _ in packets],
             "epoch_ns": 5 * MS,
             "flow": [flow for flow, _, _ in packets],
@@ -50,18 +47,6 @@ def late_step(packets: Rows, took_ms: int = 10, together: int | None = None) -> 
             "queue_depth": 0.0,
         },
     )
-    if together:
-        incident.append(
-            "switch_ports",
-            {
-                "switch": ["B"],
-                "port": [4],
-                "at_ns": [0],
-                "epoch_ns": [5 * MS],
-                "packets": [together],
-                "queue_depth": [50.0],
-            },
-        )
     incident.provide(["step_flows", "contributors"])
     return incident
 
@@ -86,25 +71,3 @@ def test_what_left_beside_the_step_is_why_it_took_longer() -> None:
 def test_a_link_with_room_left_is_not_why(packets: int) -> None:
     with late_step([(1, 1, 1_000), (2, 1, packets)]) as incident:
         assert on_link(incident) == []
-
-
-def test_a_link_full_for_a_while_is_why_for_that_while() -> None:
-    while_full: Rows = [(1, 1, 3_000), (2, 1, 2_000), (1, 2, 2_000)]
-    with late_step(while_full) as incident:
-        rows = incident.con.execute(
-            "SELECT flow, packets FROM step_flows WHERE on_sender_link ORDER BY flow"
-        )
-        assert rows.fetchall() == [(1, 3_000.0), (2, 2_000.0)]
-
-
-def test_epochs_that_nobody_reported_leave_the_size_of_packets_unknown() -> None:
-    with late_step([(1, 1, 3_000), (2, 1, 1_000)]) as incident:
-        assert on_link(incident) == []
-
-
-@pytest.mark.parametrize(("fastest", "named"), [(4_100, [1, 2]), (5_000, [])])
-def test_a_port_that_both_leave_by_and_that_is_full_is_shared_without_a_queue(
-    fastest: int, named: list[int]
-) -> None:
-    with late_step([(1, 1, 3_000), (2, 1, 1_000)], together=fastest) as incident:
-        assert on_link(incident) == named

@@ -72,13 +72,13 @@ def test_a_sites_file_changes_a_relation(tmp_path: Path) -> None:
     file = tmp_path / "ours.yaml"
     file.write_text("relation: halted\noverride: {params: {hang_after: 3 min}}")
     (tmp_path / "late.yaml").write_text(
-        "relation: late_ranks\noverride: {params: {late: 1.3, lest: 3}}"
+        "relation: pausing_ranks\noverride: {params: {late: 1.3, lest: 3}}"
     )
     read = read_rulebooks(tmp_path)
     assert set(minutes(read.in_force).values()) == {3}
     assert {one.name for one in read.in_force if one.site_file} == {"hang", "waits"}
     [wrong] = read.set_aside
-    assert "no relation has the parameter `late_ranks.lest` (did you mean" in wrong.description
+    assert "no relation has the parameter `pausing_ranks.lest` (did you mean" in wrong.description
 
 
 @pytest.mark.parametrize(

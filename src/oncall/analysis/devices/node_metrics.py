@@ -15,7 +15,6 @@ _RATES = {
     "repeats": ("retransmits", "out_of_sequence", "timeouts"),
 }
 _LATENCIES = ("host_latency", "network_latency", "end_to_end_latency")
-_FALLING = "'send_rate', 'receive_rate', 'gpu_clock'"  # worse when lower
 
 
 def _sums() -> str:
@@ -26,7 +25,6 @@ def _sums() -> str:
         f"({' + '.join(f'coalesce(sum({c}), 0)' for c in counters)}) / ({whole}) END) AS {metric}"
         for metric, counters in _RATES.items()
     ]
-    parts.append("sum(link_downs)::DOUBLE AS link_downs")
     paused = "sum(greatest(coalesce(rx_paused, 0), coalesce(tx_paused, 0)) * took_ns)"
     parts.append(
         f"CASE WHEN count(rx_paused) + count(tx_paused) > 0 THEN {paused} / sum(took_ns) END "
@@ -40,12 +38,12 @@ def _sums() -> str:
     reads=["pings|nics"],
     columns=[
         ("node", "VARCHAR", "", "host"),
-        ("metric", "VARCHAR", "", "host_latency, send_rate, congestion, ..."),
+        ("metric", "VARCHAR", "", "host_latency, send_fall, congestion, ..."),
         ("part", "INTEGER", "", "quarter of the recording, from 0"),
         ("nic", "VARCHAR", "", "the NIC of the node that is worst in it"),
         ("at_ns", "BIGINT", "ns", "its begin"),
-        ("value", "DOUBLE", "", "latencies in ns, rates a second, shares; send and receive rate "
-         "as share of the NIC's own first quarter"),
+        ("value", "DOUBLE", "", "latencies in ns, counts a second, shares; of send and receive "
+         "rate what is missing to the NIC's own first quarter"),
         ("baseline", "DOUBLE", "", "the same in the node's first quarter"),
         ("fleet", "DOUBLE", "", "median of all nodes in this quarter"),
         ("spread", "DOUBLE", "", "how far nodes are from the fleet: the median"),
@@ -60,7 +58,7 @@ def _sums() -> str:
 def node_metrics() -> str:
     """Latencies, losses, rates and symptoms of congestion of each node, with their baselines."""
     latencies = ", ".join(f"{name.removesuffix('_latency')}_ns AS {name}" for name in _LATENCIES)
-    counted = ", ".join((*_RATES, "link_downs", "paused"))
+    counted = ", ".join((*_RATES, "paused"))
     return f"""
         WITH span AS (
             SELECT min(since_ns) AS first_ns, (max(at_ns) - min(since_ns)) / $parts AS part_ns
@@ -79,35 +77,18 @@ def node_metrics() -> str:
             FROM nic_rates, span GROUP BY ALL),
         rates AS (
             SELECT p.node, p.nic, p.part, p.at_ns,
-                CASE WHEN f.tx > $idle THEN p.tx / f.tx END AS send_rate,
-                CASE WHEN f.rx > $idle THEN p.rx / f.rx END AS receive_rate
+                CASE WHEN f.tx > $idle THEN 1 - p.tx / f.tx END AS send_fall,
+                CASE WHEN f.rx > $idle THEN 1 - p.rx / f.rx END AS receive_fall
             FROM counted p JOIN counted f ON f.node = p.node AND f.nic = p.nic AND f.part = 0),
-        hosts_then AS (
-            SELECT node, least($parts - 1, $parts * (at_ns - (SELECT min(at_ns) FROM host_states))
-                    // (SELECT max(at_ns) - min(at_ns) + 1 FROM host_states))::INTEGER AS part,
-                NULL::VARCHAR AS nic, min(at_ns) AS at_ns, avg(cpu_pressure) AS cpu_pressure
-            FROM host_states GROUP BY ALL),
-        gpus_then AS (
-            SELECT node, least($parts - 1, $parts * (at_ns - (SELECT min(at_ns) FROM gpu_states))
-                    // (SELECT max(at_ns) - min(at_ns) + 1 FROM gpu_states))::INTEGER AS part,
-                NULL::VARCHAR AS nic, min(at_ns) AS at_ns, avg(clock_share) AS gpu_clock
-            FROM gpu_states GROUP BY ALL),
         measured AS (
             UNPIVOT latencies ON {", ".join(_LATENCIES)}, lost INTO NAME metric VALUE value
             UNION ALL BY NAME
             UNPIVOT counted ON {counted} INTO NAME metric VALUE value
             UNION ALL BY NAME
-            UNPIVOT rates ON send_rate, receive_rate INTO NAME metric VALUE value
-            UNION ALL BY NAME
-            UNPIVOT hosts_then ON cpu_pressure INTO NAME metric VALUE value
-            UNION ALL BY NAME
-            UNPIVOT gpus_then ON gpu_clock INTO NAME metric VALUE value),
+            UNPIVOT rates ON send_fall, receive_fall INTO NAME metric VALUE value),
         worst AS (
-            SELECT node, metric, part, min(at_ns) AS at_ns,
-                CASE WHEN metric IN ({_FALLING}) THEN arg_min(nic, (value, nic))
-                    ELSE arg_max(nic, (value, nic)) END AS nic,
-                CASE WHEN metric IN ({_FALLING}) THEN min(value)
-                    ELSE max(value) END AS value
+            SELECT node, metric, part, min(at_ns) AS at_ns, arg_max(nic, (value, nic)) AS nic,
+                max(value) AS value
             FROM measured WHERE value IS NOT NULL GROUP BY node, metric, part),
         fleets AS (
             SELECT metric, part, median(value) AS fleet, count(*) AS nodes FROM worst GROUP BY ALL),

@@ -11,22 +11,11 @@ from typing import Any
 
 from oncall.analysis.faults.lines import Attempt, Cause, Row, caused, link, once, once_known
 
-_VIRTUAL = re.compile(
-    r"^(?:veth|docker|virbr|br-|cni|flannel|cali|tunl|vmnet|lxc|podman)", re.IGNORECASE
-)
-# 172.17.0.1 is the bridge of Docker, on every host that runs it.
-_LOCAL = re.compile(r"^(?:169\.254\.|fe80:|127\.|::1\b|172\.17\.0\.1\b)")
-_ON_BRIDGE = re.compile(r"%(?:veth|docker|virbr|cni)")
-
-
-def is_virtual(name: str | None) -> bool:
-    """Whether an interface belongs to containers or virtual machines of its own host."""
-    return bool(name and _VIRTUAL.match(name))
-
-
-def is_unreachable(address: str | None) -> bool:
-    """Whether an address is link-local or loopback: valid on one link or host only."""
-    return bool(address and (_LOCAL.match(address) or _ON_BRIDGE.search(address)))
+# Interfaces that belong to containers or virtual machines of their own host.
+VIRTUAL = "^(veth|docker|virbr|br-|cni|flannel|cali|tunl|vmnet|lxc|podman)"
+# Addresses that are valid on one link or host only; 172.17.0.1 is the bridge of Docker, on every
+# host that runs it.
+LOCAL = r"^(169[.]254[.]|fe80:|127[.]|::1\b|172[.]17[.]0[.]1\b)|%(veth|docker|virbr|cni)"
 
 
 # What keeps a job from starting on the host that says so.
@@ -157,7 +146,7 @@ def _init(attempt: Attempt) -> list[Cause]:
     if first["code"] == "absent":
         absent = [row for row in rows if row["code"] == "absent"]
         return [caused("init_hang", "absent", row) for row in once(absent, "rank")]
-    if is_unreachable(first["peer_host"]) or first["code"] == "no_interface":
+    if re.search(LOCAL, first["peer_host"] or "") or first["code"] == "no_interface":
         return _wrong_interface(attempt, first)
     alike = [row for row in rows if row["peer_host"] == first["peer_host"]]
     hosts = {row["node"] for row in alike if row["code"] == first["code"]} - {None}

@@ -2,153 +2,85 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import duckdb
-
-from oncall.analysis.faults.connections import is_unreachable, is_virtual
-from oncall.analysis.faults.lines import Attempt, Row, attempts
+from oncall.analysis.faults.connections import LOCAL, VIRTUAL
 from oncall.evidence import relation
 
 # Adapters whose NCCL transport never has GPU Direct over verbs.
-_WITHOUT_GDR = ("hfi", "qib", "rxe", "siw")
+_WITHOUT_GDR = "^(hfi|qib|rxe|siw)"
 
-_COLUMNS = (
-    ("job", "VARCHAR", "", "the job's name"),
-    ("attempt", "INTEGER", "", "start of the job, 1 first"),
-    ("problem", "VARCHAR", "", "socket_fallback, gdr_off, wrong_interface, p2p_disabled"),
-    (
-        "reason",
-        "VARCHAR",
-        "",
-        "no_device, no_verbs, no_plugin, socket, disabled, channels, virtual, local",
-    ),
-    ("node", "VARCHAR", "", "host, if the text names one"),
-    ("nic", "VARCHAR", "", "RDMA device or interface"),
-    ("at_ns", "BIGINT", "ns", "stamp of the line"),
-    ("path", "VARCHAR", "", "the file"),
-    ("line", "BIGINT", "", "its line"),
-    ("text", "VARCHAR", "", "what it says"),
-    ("nodes", "BIGINT", "nodes", "hosts that the job is known to have; NULL: unknown"),
-)
+
+def _hosts() -> str:
+    """The number of hosts, if the log states it or shows that all ranks are on one. Where several
+    processes of the only host print, and fewer than the communicator has, there are other hosts."""
+    return """
+        hosts AS (
+            SELECT job, attempt, max(number) FILTER (code = 'nodes') AS stated,
+                count(DISTINCT node) AS named, count(DISTINCT coalesce(pid, -1)) AS seen,
+                max(number) FILTER (kind = 'nccl_init' AND comm_rank IS NOT NULL) AS size,
+                CASE WHEN stated IS NOT NULL THEN stated WHEN named > 1 THEN named
+                    WHEN size <= $on_one_node AND (seen = 1 OR seen >= size) THEN 1 END AS nodes
+            FROM log_events WHERE kind IN ('nccl_init', 'net') GROUP BY ALL)
+    """
 
 
 @relation(
     "network_setup",
     reads=["log_events"],
-    optional=["jobs", "logged_steps", "watchdog_reports"],
-    columns=_COLUMNS,
+    columns=[
+        ("job", "VARCHAR", "", "the job's name"),
+        ("attempt", "INTEGER", "", "start of the job, 1 first"),
+        ("problem", "VARCHAR", "", "socket_fallback, gdr_off, wrong_interface, p2p_disabled"),
+        (
+            "reason",
+            "VARCHAR",
+            "",
+            "no_device, no_verbs, no_plugin, socket, disabled, channels, virtual, local",
+        ),
+        ("node", "VARCHAR", "", "host, if the text names one"),
+        ("nic", "VARCHAR", "", "RDMA device or interface"),
+        ("at_ns", "BIGINT", "ns", "stamp of the line"),
+        ("path", "VARCHAR", "", "the file"),
+        ("line", "BIGINT", "", "its line"),
+        ("text", "VARCHAR", "", "what it says"),
+        ("nodes", "BIGINT", "nodes", "hosts that the job is known to have; NULL: unknown"),
+    ],
     source="NCCL's debug output (INIT, NET)",
     params={
         "on_one_node": "delay_causes.few",
     },
 )
-def network_setup(con: duckdb.DuckDBPyConnection, *, on_one_node: float) -> Mapping[str, Any]:
-    """Each problem once a host."""
-    rows: list[dict[str, Any]] = []
-    for attempt in attempts(con):
-        nodes = _nodes(attempt, on_one_node)
-        found = [*_fallback(attempt), *_gdr(attempt), *_interfaces(attempt), *_p2p(attempt)]
-        rows += [
-            {**row, "job": attempt.job, "attempt": attempt.number, "nodes": nodes} for row in found
-        ]
-    return {name: [row.get(name) for row in rows] for name, *_ in _COLUMNS}
-
-
-def _nodes(attempt: Attempt, on_one_node: float) -> int | None:
-    """The number of hosts, if the log states it or shows that all ranks are on one. Where several
-    processes of the only host print, and fewer than the communicator has, there are other hosts."""
-    inits = attempt.of("nccl_init")
-    stated = [row["number"] for row in inits if row["code"] == "nodes"]
-    if stated:
-        return int(max(stated))
-    hosts = {
-        row["node"] for row in attempt.events if row["node"] and row["kind"] in ("nccl_init", "net")
-    }
-    sizes = [row["number"] for row in inits if row["comm_rank"] is not None]
-    if len(hosts) > 1:
-        return len(hosts)
-    seen = len({row["pid"] for row in attempt.of("nccl_init", "net")})
-    if not sizes or max(sizes) > on_one_node or 1 < seen < max(sizes):
-        return None
-    return 1
-
-
-def _fallback(attempt: Attempt) -> list[dict[str, Any]]:
-    rows = attempt.of("net")
-    why = [row for row in rows if row["code"] in ("no_device", "no_verbs", "no_plugin")]
-    sockets = [
-        row for row in rows if row["code"] == "network" and (row["text"] or "").startswith("Socket")
-    ]
-    reason = why[0]["code"] if why else "socket"
-    return [
-        _row("socket_fallback", reason, row, why[0]["text"] if why else row["text"])
-        for row in _by_node(sockets)
-    ]
-
-
-def _gdr(attempt: Attempt) -> list[dict[str, Any]]:
-    rows = attempt.of("net")
-    disabled = _without_gdr(rows)
-    if disabled:
-        return [_row("gdr_off", "disabled", row) for row in _by_node(disabled)]
-    hcas = [row["device"] or "" for row in rows if row["code"] == "hca"]
-    able = any(not hca.startswith(_WITHOUT_GDR) for hca in hcas)
-    used = any(row["code"] == "channel_gdr" for row in rows)
-    without = [row for row in rows if row["code"] == "channel_no_gdr"]
-    if used or not able:
-        return []
-    return [_row("gdr_off", "channels", row) for row in _by_node(without)]
-
-
-def _without_gdr(rows: Sequence[Row]) -> list[Row]:
-    """Adapters without GPU Direct. Where lines are of a GPU and an adapter each, those of a GPU
-    that has it with none of its host: with far adapters no GPU has it."""
-    able = {_gpu(row) for row in rows if row["code"] == "gdr_enabled"}
-    return [
-        row
-        for row in rows
-        if row["code"] == "gdr_disabled" and (_gpu(row)[1] == "" or _gpu(row) not in able)
-    ]
-
-
-def _gpu(row: Row) -> tuple[str | None, str]:
-    return row["node"], (row["device"] or "").partition(" of ")[2]
-
-
-def _interfaces(attempt: Attempt) -> list[dict[str, Any]]:
-    chosen = [row for row in attempt.of("net") if row["code"] == "interface"]
-    virtual = [row for row in chosen if is_virtual(row["device"])]
-    local = [row for row in chosen if is_unreachable(row["peer_host"])]
-    return [
-        _row("wrong_interface", "virtual" if row in virtual else "local", row)
-        for row in _by_node([*virtual, *local])
-    ]
-
-
-def _p2p(attempt: Attempt) -> list[dict[str, Any]]:
-    return [
-        _row("p2p_disabled", "disabled", row)
-        for row in _by_node([row for row in attempt.of("net") if row["code"] == "p2p_disabled"])
-    ]
-
-
-def _row(problem: str, reason: str, row: Row, text: str | None = None) -> dict[str, Any]:
-    return {
-        "problem": problem,
-        "reason": reason,
-        "node": row["node"],
-        "nic": row["device"],
-        "text": text or row["text"],
-        **{name: row[name] for name in ("at_ns", "path", "line")},
-    }
-
-
-def _by_node(rows: Sequence[Row]) -> list[Row]:
-    first: dict[str | None, Row] = defaultdict(dict)
-    for row in rows:
-        if row["node"] not in first:
-            first[row["node"]] = row
-    return list(first.values())
+def network_setup() -> str:
+    """Each problem once a host. Where lines are of a GPU and an adapter each, GPU Direct is off for
+    those of a GPU that has it with none of its host: with far adapters no GPU has it."""
+    return f"""
+        WITH {_hosts()},
+        net AS (
+            SELECT *, split_part(coalesce(device, ''), ' of ', 2) AS of_gpu,
+                regexp_matches(coalesce(device, ''), '{VIRTUAL}', 'i') AS is_virtual,
+                row_number() OVER (ORDER BY at_ns NULLS FIRST, path, line) AS nth
+            FROM log_events WHERE kind = 'net'),
+        said AS (
+            SELECT job, attempt, min_by({{'code': code, 'text': text}}, nth)
+                    FILTER (code IN ('no_device', 'no_verbs', 'no_plugin')) AS why,
+                bool_or(code = 'hca' AND NOT regexp_matches(coalesce(device, ''), '{_WITHOUT_GDR}'))
+                    AND NOT bool_or(code = 'channel_gdr') AS lacks_gdr
+            FROM net GROUP BY ALL)
+        SELECT n.* REPLACE (
+                if(code = 'network', coalesce(why.text, n.text), n.text) AS text),
+            CASE code WHEN 'network' THEN 'socket_fallback' WHEN 'interface' THEN 'wrong_interface'
+                WHEN 'p2p_disabled' THEN code ELSE 'gdr_off' END AS problem,
+            CASE code WHEN 'network' THEN coalesce(why.code, 'socket')
+                WHEN 'interface' THEN if(is_virtual, 'virtual', 'local')
+                WHEN 'channel_no_gdr' THEN 'channels' ELSE 'disabled' END AS reason,
+            device AS nic, nodes
+        FROM net n JOIN said USING (job, attempt) JOIN hosts USING (job, attempt)
+        WHERE CASE code WHEN 'network' THEN starts_with(n.text, 'Socket')
+            WHEN 'interface' THEN is_virtual OR regexp_matches(coalesce(peer_host, ''), '{LOCAL}')
+            WHEN 'channel_no_gdr' THEN lacks_gdr
+            WHEN 'gdr_disabled' THEN of_gpu = '' OR NOT EXISTS (FROM net a
+                WHERE a.code = 'gdr_enabled' AND a.job = n.job AND a.attempt = n.attempt
+                    AND a.node IS NOT DISTINCT FROM n.node AND a.of_gpu = n.of_gpu)
+            ELSE code = 'p2p_disabled' END
+        QUALIFY row_number() OVER (PARTITION BY job, attempt, problem, n.node
+            ORDER BY reason DESC, nth) = 1
+    """

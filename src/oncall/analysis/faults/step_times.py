@@ -9,13 +9,6 @@ batch takes longer and is no slowdown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import duckdb
-import numpy as np
-from numpy.typing import NDArray
-
 from oncall.evidence import Param, relation
 
 
@@ -57,6 +50,39 @@ def step_times() -> str:
         FROM stated s"""
 
 
+def _lasting_changes() -> str:
+    """The one lasting change of each attempt between announced ones, if there is one: of all places
+    to cut in two, that with the most different sides, if all of it comes there and stays."""
+    alike = "PARTITION BY job, attempt, regime"
+    rows = f"{alike} ORDER BY nth ROWS BETWEEN"
+    return f"""
+        heights AS (
+            SELECT *, abs(ln(times / lag(times) OVER (alike ORDER BY nth))) AS step,
+                least(times, $slow * median(times) OVER alike) AS evened,  -- checkpoints
+                row_number() OVER (alike ORDER BY nth DESC) <= $side AS closes
+            FROM ratios WHERE nth > $warm_up WINDOW alike AS ({alike})),
+        sides AS (
+            SELECT *, median(step) OVER ({alike}) AS noise,
+                count(*) OVER before AS earlier, count(*) OVER since AS later,
+                avg(evened) OVER before AS low, avg(evened) OVER since AS high,
+                median(times) OVER before AS past, median(times) OVER since / past AS lasting,
+                median(times) FILTER (closes) OVER ({alike}) / past AS still,
+                median(times) OVER ({rows} CURRENT ROW AND $side - 1 FOLLOWING)
+                    / median(times) OVER ({rows} $side PRECEDING AND 1 PRECEDING) AS at_once
+            FROM heights
+            WINDOW before AS ({rows} UNBOUNDED PRECEDING AND 1 PRECEDING),
+                since AS ({rows} CURRENT ROW AND UNBOUNDED FOLLOWING)),
+        cuts AS (
+            FROM sides WHERE earlier >= $side AND later >= $side
+            QUALIFY row_number() OVER ({alike}
+                ORDER BY earlier * later * pow(greatest(high - low, 0), 2) DESC) = 1),
+        changes AS (
+            SELECT job, attempt, regime, nth, lasting AS times FROM cuts
+            WHERE lasting >= $lasting AND ln(lasting) >= $scatter * noise
+                AND ln(least(at_once, still)) >= $at_once * ln(lasting))
+    """
+
+
 @relation(
     "slow_steps",
     reads=["log_events|logged_steps|watchdog_reports"],
@@ -76,22 +102,27 @@ def step_times() -> str:
         "span": "lost_time.few",
         "warm_up": Param(5, "the first ones logged compile kernels, tune them and fill caches"),
         "quick": Param("20 %", "the share of iterations that the baseline is the slowest of"),
+        "lasting": "pausing_ranks.late",
+        "side": Param(10, "iterations before and after: fewer have no median that holds"),
+        "scatter": Param(3, "times what iterations scatter by from one to the next"),
+        "at_once": Param("70 %", "of the change comes at one place: else it is a drift"),
     },
 )
 def slow_steps() -> str:
     """Spans of at least `$span` consecutive iterations that are slow by every measure that their
     lines state; or all since they became slower for good."""
-    return """
+    return f"""
         WITH measures AS (
             SELECT job, attempt, regime, nth, unnest(costs) AS cost,
                 generate_subscripts(costs, 1) AS which
             FROM step_times),
         ratios AS (
-            SELECT job, attempt, nth, min(m.cost / b.cost) AS times
+            SELECT job, attempt, regime, nth, min(m.cost / b.cost) AS times
             FROM measures m JOIN (
                 SELECT job, attempt, regime, which, quantile_cont(cost, $quick) AS cost
                 FROM measures GROUP BY ALL) b USING (job, attempt, regime, which)
             GROUP BY ALL),
+        {_lasting_changes()},
         timers AS (
             SELECT job, attempt, arg_max(text, number) AS spread FROM log_events
             WHERE kind = 'timer' AND NOT regexp_matches(code, 'setup|checkpoint|interval')
@@ -103,7 +134,7 @@ def slow_steps() -> str:
                     PARTITION BY t.job, t.attempt, coalesce(t.nth >= since, r.times >= $slow)
                     ORDER BY t.nth) AS span_key
             FROM step_times t JOIN ratios r USING (job, attempt, nth)
-            LEFT JOIN step_changes c USING (job, attempt, regime))
+            LEFT JOIN changes c ON c.job = t.job AND c.attempt = t.attempt AND c.regime = t.regime)
         SELECT job, attempt, min(iteration) AS first_iteration, max(iteration) AS last_iteration,
           count(*) AS steps, coalesce(any_value(lasting), median(times)) AS times,
           max(processes) AS processes, min(at_ns) AS at_ns, any_value(spread) AS spread
@@ -134,8 +165,7 @@ def slow_timers() -> str:
             FROM reported WHERE times >= $beyond OR timer = 'stated'
             GROUP BY job, attempt, rank, timer)
         SELECT s.* EXCLUDE (since), r.node FROM slow s
-        LEFT JOIN (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL) r
-            USING (job, rank)
+        LEFT JOIN processes r USING (job, rank)
         WHERE timer = 'stated' OR (reports > $few_reports AND 2 * reports > since)
         QUALIFY row_number() OVER (
             PARTITION BY job, attempt, rank ORDER BY times DESC NULLS LAST, timer) = 1)
@@ -201,91 +231,6 @@ def log_progress() -> str:
           at_ns, phase, phase_path, phase_line
         FROM jobs_logged LEFT JOIN steps USING (job) LEFT JOIN said USING (job)
         LEFT JOIN phases USING (job)"""
-
-
-# What a step line may state of its cost, the most significant last: by a rate of operations, long
-# samples are no slower.
-_NAMES = ("cost", "of_work", "of_rate", "of_flops")
-_MEASURES = ", ".join(f"costs[{i}] AS {name}" for i, name in enumerate(_NAMES, start=1))
-_COLUMNS = [
-    ("job", "VARCHAR", "", "the job's name"),
-    ("attempt", "INTEGER", "", "start of the job, 1 first"),
-    ("regime", "BIGINT", "", "of these between changes of the batch that the log announces"),
-    ("nth", "BIGINT", "", "which of the attempt's logged iterations is the first longer one"),
-    ("times", "DOUBLE", "", "the median cost since, against that before"),
-]
-
-
-@relation(
-    "step_changes",
-    reads=["step_times"],
-    empty_without=["step_times"],
-    columns=_COLUMNS,
-    source="step lines of training frameworks",
-    params={
-        "lasting": "late_ranks.late",
-        "side": Param(10, "iterations before and after: fewer have no median that holds"),
-        "scatter": Param(3, "times what iterations scatter by, on either side"),
-        "at_once": Param("70 %", "of the change comes at one place: else it is a drift"),
-        "warm_up": "slow_steps.warm_up",
-    },
-)
-def step_changes(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, Any]:
-    """The lasting change of each attempt between announced ones, if there is one."""
-    rows = con.execute(
-        f"SELECT job, attempt, regime, nth, {_MEASURES} FROM step_times WHERE nth > ? "
-        "ORDER BY job, attempt, nth",
-        [params["warm_up"]],
-    ).fetchnumpy()
-    measures = [np.ma.filled(rows[name].astype(np.float64), np.nan) for name in _NAMES]
-    begins = (rows["job"][1:] != rows["job"][:-1]) | (np.diff(rows["attempt"]) != 0)
-    begins |= np.diff(rows["regime"]) != 0
-    found: list[tuple[Any, ...]] = []
-    for mine in np.split(np.arange(len(rows["nth"])), np.flatnonzero(begins) + 1):
-        stated = [one[mine] for one in measures if len(mine) and not np.isnan(one[mine]).any()]
-        change = _change(stated[-1], params) if stated else None
-        times = min(_times(one, change[0]) for one in stated) if change else 0.0
-        if change is not None and times >= params["lasting"]:
-            first = mine[change[0]]
-            key = (int(rows[name][first]) for name in ("attempt", "regime", "nth"))
-            found.append((rows["job"][first], *key, times))
-    return {name: [row[i] for row in found] for i, (name, *_) in enumerate(_COLUMNS)}
-
-
-def _times(cost: NDArray[np.float64], cut: int) -> float:
-    """How many times the median cost (n,) before a place it is since."""
-    return float(np.median(cost[cut:]) / np.median(cost[:cut]))
-
-
-def _change(
-    cost: NDArray[np.float64], params: Mapping[str, Any]
-) -> tuple[int, float, float] | None:
-    """Where the costs (n,) become larger for good, and their medians before and since."""
-    side, n = int(params["side"]), len(cost)
-    if n < 2 * side:
-        return None
-    height = np.log(cost)
-    middle = np.median(height)
-    # Where most are printed alike, none scatters: the change itself is not evened out.
-    far = 2 * max(
-        params["scatter"] * float(np.median(np.abs(height - middle))), np.log(params["lasting"])
-    )
-    evened = np.clip(height, middle - far, middle + far)  # a checkpoint shifts no mean
-    at = np.arange(side, n - side + 1)
-    sums = np.cumsum(evened)
-    before, after = sums[at - 1] / at, (sums[-1] - sums[at - 1]) / (n - at)
-    cut = int(at[np.argmax(at * (n - at) * np.maximum(after - before, 0.0) ** 2)])
-    sides = height[:cut], height[cut:]
-    low, high = (float(np.median(one)) for one in sides)
-    change = high - low
-    scatter = float(np.median(np.abs(np.concatenate([sides[0] - low, sides[1] - high]))))
-    if change < np.log(params["lasting"]) or change < params["scatter"] * scatter:
-        return None
-    step = np.median(sides[1][:side]) - np.median(sides[0][-side:])
-    still = np.median(sides[1][-side:]) - low
-    if min(step, still) < params["at_once"] * change:
-        return None
-    return cut, float(np.exp(low)), float(np.exp(high))
 
 
 def nan_losses() -> str:

@@ -111,7 +111,6 @@ def collective_steps() -> str:
     """Each step of each collective; what hosts traced goes before what their traffic shows."""
     return f"""
         WITH {_ring_steps()},
-        homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
         clock AS (
             SELECT DISTINCT ON (node) node, offset_ns FROM clocks
             ORDER BY node, at_ns DESC, offset_ns),
@@ -123,8 +122,8 @@ def collective_steps() -> str:
                 quantile_disc(t.ended_ns - t.started_ns, $best)
                     OVER (PARTITION BY t.job, t.comm, t.rank, t.peer, t.bytes) AS best_ns
             FROM op_traffic t
-            LEFT JOIN homes a ON a.job = t.job AND a.rank = t.rank
-            LEFT JOIN homes b ON b.job = t.job AND b.rank = t.peer
+            LEFT JOIN processes a ON a.job = t.job AND a.rank = t.rank
+            LEFT JOIN processes b ON b.job = t.job AND b.rank = t.peer
             WHERE t.kind = 'coll' AND t.peer IS NOT NULL
                 AND NOT EXISTS (FROM flow_steps)
                 AND (EXISTS (FROM switch_ports) OR EXISTS (FROM switch_pauses)
@@ -157,8 +156,8 @@ def collective_steps() -> str:
         SELECT s.job, s.comm, s.seq, n.flow, s.src, s.dst, s.step, s.bytes,
             s.started_ns - coalesce(c.offset_ns, 0), s.ended_ns - coalesce(c.offset_ns, 0), NULL,
             s.best_ns, false, s.epoch_ns
-        FROM alone s LEFT JOIN homes a ON a.job = s.job AND a.rank = s.src
-        LEFT JOIN homes b ON b.job = s.job AND b.rank = s.dst
+        FROM alone s LEFT JOIN processes a ON a.job = s.job AND a.rank = s.src
+        LEFT JOIN processes b ON b.job = s.job AND b.rank = s.dst
         LEFT JOIN clock c ON c.node = a.node
         LEFT JOIN named n ON n.src_host = a.node AND n.dst_host = b.node
     """

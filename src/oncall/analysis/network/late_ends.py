@@ -68,7 +68,6 @@ _COLUMNS = [
 def _whole_flows() -> str:
     """Late flows between hosts, of each communicator's collectives that lost most."""
     return """
-        homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
         clock AS (
             SELECT DISTINCT ON (node) node, offset_ns FROM clocks
             ORDER BY node, at_ns DESC, offset_ns),
@@ -84,8 +83,8 @@ def _whole_flows() -> str:
                 t.ended_ns - t.started_ns AS took_ns, took_ns - b.best_ns AS excess_ns,
                 coalesce(a.node, t.node) AS src_host, p.node AS dst_host, b.best_ns
             FROM op_traffic t JOIN best b USING (job, comm, rank, peer, bytes)
-            LEFT JOIN homes a ON a.job = t.job AND a.rank = t.rank
-            LEFT JOIN homes p ON p.job = t.job AND p.rank = t.peer
+            LEFT JOIN processes a ON a.job = t.job AND a.rank = t.rank
+            LEFT JOIN processes p ON p.job = t.job AND p.rank = t.peer
             LEFT JOIN clock c ON c.node = coalesce(a.node, t.node)
             WHERE t.kind = 'coll' AND t.ended_ns IS NOT NULL AND NOT coalesce(t.undercount, false)
                 AND coalesce(a.node, t.node) IS DISTINCT FROM p.node),

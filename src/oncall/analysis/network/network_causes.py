@@ -1,8 +1,7 @@
 """Why a communicator's worst collective is late, as far as the network shows it.
 
-An incast on a host outside the collective fills its last port, which stops other flows. Vedrfolnir
-IV-A distinguishes backpressure from incast by where the pauses originate: before that last port,
-such flows and the collective's may share links; what they wait for there is still the last port.
+Vedrfolnir IV-A distinguishes backpressure from incast by where the pauses originate: at a port that
+no flow of the collective passes, or where it meets the flows that begin together.
 """
 
 from __future__ import annotations
@@ -22,94 +21,17 @@ def _worst() -> str:
     """
 
 
-def _outside_incasts() -> str:
-    """Of each the largest incast meanwhile on a host that it sends nothing to."""
-    return """
-        meanwhile AS (
-            SELECT job, comm, seq, min(started_ns) AS since_ns, max(ended_ns) AS until_ns
-            FROM late_steps SEMI JOIN worst USING (job, comm, seq) WHERE critical GROUP BY ALL),
-        receivers AS (
-            SELECT DISTINCT w.job, w.comm, w.seq, r.node AS host
-            FROM step_waits w JOIN ranks r ON r.job = w.job AND r.rank = w.dst),
-        bursts AS (
-            SELECT m.*, a.dst_host AS host, a.flow AS first_flow,
-                list(DISTINCT b.flow) AS flows, count(DISTINCT b.flow) AS senders
-            FROM meanwhile m
-            JOIN flow_sizes a ON a.started_ns < m.until_ns AND a.ended_ns > m.since_ns
-            JOIN flow_sizes b ON b.dst_host = a.dst_host
-                AND b.started_ns - a.started_ns BETWEEN 0 AND $together
-            WHERE NOT a.is_collective AND NOT b.is_collective
-            GROUP BY ALL HAVING senders >= $senders),
-        last_ports AS (
-            SELECT a AS switch, a_port AS port, b AS host FROM links
-            UNION SELECT b, b_port, a FROM links),
-        stopping AS (
-            SELECT u.* EXCLUDE (since_ns, until_ns, first_flow), p.switch, p.port,
-                s.switch || 'P' || s.port AS paused_label,
-                sum(s.ended_ns - s.started_ns)::DOUBLE AS paused_ns
-            FROM bursts u JOIN last_ports p USING (host)
-            JOIN pause_spans s ON s.by_switch = p.switch
-                AND s.started_ns < u.until_ns AND s.ended_ns > u.since_ns
-            ANTI JOIN receivers USING (job, comm, seq, host)
-            GROUP BY ALL),
-        shallow AS (
-            SELECT l.job, l.comm, l.seq, t.switch, t.port
-            FROM step_ports t JOIN late_steps l USING (id)
-            GROUP BY ALL HAVING max(t.depth) < $least_queue),
-        outside AS (
-            FROM stopping ANTI JOIN shallow USING (job, comm, seq, switch, port)
-            QUALIFY row_number() OVER (
-                PARTITION BY job, comm, seq ORDER BY senders DESC, paused_ns DESC, host) = 1)
-    """
-
-
 def _placed() -> str:
-    """Roots; where most of what is met converges outside, waiting begins at its end.
-
-    The end is the port with the queue that nothing of the collective passes, else the last one. A
-    queue of others that was not reported is what such an incast brings, too. The host of a queue is
-    that which all of its packets are bound for.
-    """
+    """Roots; the host of a queue is that which all of its packets are bound for."""
     return """
-        converging AS (
-            SELECT r.id, r.switch, r.port, any_value(o.host) AS host,
-                any_value(o.switch) AS last_switch, any_value(o.port) AS last_port,
-                any_value(o.paused_label) AS paused_label, any_value(o.paused_ns) AS paused_ns
-            FROM roots r JOIN outside o USING (job, comm, seq)
-            LEFT JOIN step_flows f ON f.id = r.id AND f.switch = r.switch AND f.port = r.port
-                AND NOT f.member
-            WHERE r.kind IN ('contention', 'backpressure')
-            GROUP BY r.id, r.switch, r.port
-            HAVING 2 * coalesce(sum(f.part) FILTER (list_contains(o.flows, f.flow)), 0)
-                > sum(f.part) OR bool_and(r.kind = 'backpressure' AND NOT r.seen)),
-        ends AS (
-            SELECT r.job, r.comm, r.seq, switch, port
-            FROM roots r JOIN converging USING (id, switch, port)
-            WHERE r.kind = 'backpressure' AND r.seen
-            QUALIFY row_number() OVER (PARTITION BY r.job, r.comm, r.seq
-                ORDER BY r.lost_ns DESC, r.label, id) = 1),
         bound AS (
             SELECT r.id, r.switch, r.port, any_value(z.dst_host) AS host
             FROM roots r JOIN step_flows f USING (id, switch, port)
             JOIN flow_sizes z ON z.flow = f.flow
             WHERE r.kind = 'backpressure' GROUP BY ALL HAVING count(DISTINCT z.dst_host) = 1),
         placed AS (
-            SELECT r.* REPLACE (
-                    CASE WHEN s.host IS NULL THEN r.kind ELSE 'backpressure' END AS kind,
-                    CASE WHEN s.host IS NULL THEN r.switch
-                        ELSE coalesce(e.switch, s.last_switch) END AS switch,
-                    CASE WHEN s.host IS NULL THEN r.port
-                        ELSE coalesce(e.port, s.last_port) END AS port,
-                    CASE WHEN s.host IS NULL THEN r.label WHEN e.switch IS NULL
-                        THEN s.last_switch || 'P' || s.last_port ELSE e.switch || 'P' || e.port
-                        END AS label,
-                    coalesce(s.host, r.host, b.host) AS host,
-                    coalesce(r.paused_label, s.paused_label) AS paused_label,
-                    coalesce(r.paused_ns, s.paused_ns) AS paused_ns),
-                s.host IS NOT NULL AS outside
-            FROM roots r LEFT JOIN converging s USING (id, switch, port)
-            LEFT JOIN bound b USING (id, switch, port)
-            LEFT JOIN ends e ON e.job = r.job AND e.comm = r.comm AND e.seq = r.seq)
+            SELECT r.* REPLACE (coalesce(r.host, b.host) AS host)
+            FROM roots r LEFT JOIN bound b USING (id, switch, port))
     """
 
 
@@ -134,8 +56,7 @@ def _ports() -> str:
             SELECT job, comm, seq, kind, label, any_value(switch) AS switch,
                 any_value(port) AS port, any_value(host) AS host,
                 arg_max(paused_label, lost_ns) AS paused_label,
-                arg_max(CASE WHEN outside AND NOT list_contains(spread, label)
-                    THEN list_append(spread, label) ELSE spread END, len(spread)) AS ports,
+                arg_max(spread, len(spread)) AS ports,
                 sum(lost_ns) AS lost_ns, bool_or(seen) AS seen, max(depth) AS depth,
                 max(longest_ns) AS longest_ns, arg_max(paused_ns, lost_ns) AS paused_ns,
                 min(at_ns) AS at_ns, arg_min(idle_label, idle_packets / packets) AS idle_label,
@@ -319,7 +240,6 @@ def _found() -> str:
     source="Vedrfolnir II-B (loops, load imbalance), III-B (critical path), III-D2 (signatures), "
     "IV-A (incast, PFC backpressure)",
     params={
-        "least_queue": "network_roots.least_queue",
         "share": Param(
             "30 %",
             "of what the critical path lost, at a port or at one end, and of that by what a NIC "
@@ -334,7 +254,7 @@ def _found() -> str:
 def network_causes() -> str:
     """Ports, flows and hosts that made each communicator's worst collective late."""
     return f"""
-        WITH {_worst()}, {_outside_incasts()}, {_placed()}, {_ports()}, {_others()},
+        WITH {_worst()}, {_placed()}, {_ports()}, {_others()},
         {_in_the_way()}, {_found()}
         SELECT * REPLACE (coalesce(suspect, 'flows') AS suspect) FROM found
         UNION ALL BY NAME FROM at_ends

@@ -172,9 +172,8 @@ def _likely(
             [step[4], step[5]],
         ).fetchall()
     )
-    behind = [after for after in net.follows(port) if view.leads(port, after)]
     return max(
-        behind or [port],
+        net.follows(port) or (port,),
         key=lambda p: (
             sum(count for host, count in bound.items() if _nearer(net, p, host)),
             port in view.path and p in view.path,

@@ -141,8 +141,7 @@ def spreading(view: View, net: Network) -> dict[int, list[int]]:
         after = [
             other
             for other in net.follows(port)
-            if view.leads(port, other)
-            and view.paused.get(other, (0.0, 0))[0] >= spreads * stopped
+            if view.paused.get(other, (0.0, 0))[0] >= spreads * stopped
             # One long pause is not made of the short ones of a queue that fills and drains.
             and (longest < storm_ns or view.paused[other][1] >= spreads * longest)
         ]
@@ -179,7 +178,7 @@ def queues_behind(view: View, net: Network, port: int) -> dict[int, float]:
     return {
         after: view.depth[after]
         for after in net.follows(port)
-        if view.depth.get(after, 0) >= view.thresholds.least_queue and view.leads(port, after)
+        if view.depth.get(after, 0) >= view.thresholds.least_queue
     }
 
 

@@ -10,10 +10,8 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from oncall.analysis.network.network_paths import Flags, Integers, Network
+from oncall.analysis.network.network_paths import Network
 from oncall.evidence import decides
-
-FOREVER = 1 << 62
 
 Ports = dict[int, tuple[float, int]]  # port -> stopped for, longest without a break
 
@@ -43,9 +41,7 @@ class View:
     """What is known while one late step ran. Ports by number.
 
     `overrun`: ports whose queue holds nothing but different steps of the collective itself. These
-    meet only because one of them is late: a consequence, not a cause. `carried`: for ports of
-    interest, which of the flows that were on their way may have passed there (flows,); empty if
-    not all flows are known.
+    meet only because one of them is late: a consequence, not a cause.
     """
 
     paused: Ports
@@ -57,15 +53,7 @@ class View:
     has_pause_spans: bool
     packets: Mapping[int, float] = field(default_factory=dict)  # through those that reported
     overrun: frozenset[int] = frozenset()
-    carried: Mapping[int, Flags] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
-
-    def leads(self, port: int, after: int) -> bool:
-        """Whether a flow may have gone from one port to another: pauses spread no other way."""
-        here, there = self.carried.get(port), self.carried.get(after)
-        if here is None or there is None or not here.any():
-            return True
-        return bool((here & there).any())
 
 
 def views(
@@ -94,7 +82,6 @@ def views(
         """SELECT id, job, comm, seq, started_ns, ended_ns, excess_ns, critical, src_host,
         dst_host, over FROM late_steps ORDER BY id"""
     ).fetchall()
-    ways = _Ways.of(con, net, ports)
     for step in steps:
         observed = {port for port, own, _ in seen[step[0]] if own}
         path = _path(net, step[8], step[9], observed)
@@ -110,43 +97,9 @@ def views(
                 duration_ns=max(step[5] - step[4], 1),
                 has_pause_spans=has_pause_spans,
                 overrun=frozenset(overrun[step[0]]),
-                carried=ways.between(step[4], step[5]),
                 thresholds=thresholds,
             ),
         )
-
-
-@dataclass(frozen=True)
-class _Ways:
-    """When flows (n,) were on their way, and for ports of interest which may have passed (n,)."""
-
-    started_ns: Integers
-    ended_ns: Integers
-    passes: Mapping[int, Flags]
-
-    @staticmethod
-    def of(con: duckdb.DuckDBPyConnection, net: Network, ports: Mapping[int, list[Any]]) -> _Ways:
-        """The flows of the table `flows`, if the ends of all that were seen are known."""
-        stopped = {row[0] for rows in ports.values() for row in rows if (row[2] or 0) > 0}
-        wanted = sorted(stopped.union(*(net.follows(port) for port in stopped)))
-        rows = con.execute(
-            f"""SELECT src_host, dst_host, coalesce(started_ns, {-FOREVER}),
-                coalesce(ended_ns, {FOREVER}) FROM flows"""
-        ).fetchall()
-        known = all(net.row_of(end or "") is not None for row in rows for end in row[:2])
-        strange = con.execute("SELECT 1 FROM switch_flows ANTI JOIN flows USING (flow) LIMIT 1")
-        if not wanted or not known or strange.fetchall():
-            return _Ways(np.zeros(0, np.int64), np.zeros(0, np.int64), {})
-        pairs = {row[:2]: net.on_paths(*row[:2])[wanted] for row in rows}
-        flags = np.array([pairs[row[:2]] for row in rows], np.bool_).reshape(-1, len(wanted))
-        times = np.array([row[2:] for row in rows], np.int64).reshape(-1, 2)
-        passes = dict(zip(wanted, flags.T, strict=True))
-        return _Ways(times[:, 0], times[:, 1], passes)
-
-    def between(self, started_ns: int, ended_ns: int) -> dict[int, Flags]:
-        """Of those on their way at that time."""
-        then = (self.started_ns < ended_ns) & (self.ended_ns > started_ns)
-        return {port: flows[then] for port, flows in self.passes.items()}
 
 
 # Ports where flows of the collective were seen, no other, and no two in the same step.

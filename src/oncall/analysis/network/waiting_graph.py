@@ -143,7 +143,6 @@ def critical_steps() -> str:
         WITH spans AS (
             SELECT job, comm, seq, max(ended_ns) - min(started_ns) AS took_ns
             FROM step_waits GROUP BY ALL),
-        homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
         losses AS (
             SELECT job, comm, seq, coalesce(sum(greatest(excess_ns, 0)) FILTER (late), 0) AS lost_ns
             FROM step_waits WHERE critical GROUP BY ALL)
@@ -153,8 +152,8 @@ def critical_steps() -> str:
             l.lost_ns, s.took_ns, a.node AS src_node, b.node AS dst_node,
             l.lost_ns > $least_lost * s.took_ns AND l.seq = first_value(l.seq) OVER most AS worst
         FROM step_waits w JOIN spans s USING (job, comm, seq) JOIN losses l USING (job, comm, seq)
-        LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
-        LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
+        LEFT JOIN processes a ON a.job = w.job AND a.rank = w.src
+        LEFT JOIN processes b ON b.job = w.job AND b.rank = w.dst
         WHERE w.critical
         WINDOW c AS (PARTITION BY w.job, w.comm, w.seq), p AS (c ORDER BY w.started_ns, w.step),
             most AS (PARTITION BY w.job, w.comm
@@ -313,8 +312,7 @@ def _whole(column: Any) -> Integers:
 def late_steps() -> str:
     """The late steps of each communicator's worst collectives that are late by them."""
     return """
-        WITH homes AS (SELECT job, rank, any_value(node) AS node FROM ranks GROUP BY ALL),
-        named AS (
+        WITH named AS (
             SELECT flow, any_value(src_host) AS src_host, any_value(dst_host) AS dst_host
             FROM flows GROUP BY flow),
         ranked AS (
@@ -331,8 +329,8 @@ def late_steps() -> str:
             coalesce(a.node, f.src_host) AS src_host, coalesce(b.node, f.dst_host) AS dst_host,
             traced, bytes
         FROM ranked w SEMI JOIN followed USING (job, comm, seq)
-        LEFT JOIN homes a ON a.job = w.job AND a.rank = w.src
-        LEFT JOIN homes b ON b.job = w.job AND b.rank = w.dst
+        LEFT JOIN processes a ON a.job = w.job AND a.rank = w.src
+        LEFT JOIN processes b ON b.job = w.job AND b.rank = w.dst
         LEFT JOIN named f USING (flow)
         WHERE worst <= $most_steps
     """

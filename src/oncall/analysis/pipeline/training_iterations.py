@@ -35,65 +35,38 @@ def _measured() -> str:
                     AND (count(*) OVER (PARTITION BY job) > 2 * $warm_up
                         OR job IN (SELECT job FROM from_start)) AS warm_up
             FROM by_rank GROUP BY job, iteration),
-        candidates AS (
-            SELECT s.*, r.rank, r.duration_ns, ended AND tasks >= $complete * max(tasks) OVER (
-                    PARTITION BY job, r.rank, micro_batches) AS whole
-            FROM shape s JOIN by_rank r USING (job, iteration, micro_batches))
-    """
-
-
-def _baselines() -> str:
-    """What each rank's iterations of as many micro-batches take, and their scatter."""
-    return """
-        -- What began soon and never ended is most of the recording: the first ones know better.
-        opening AS (
-            SELECT job, rank, micro_batches, median(duration_ns) AS early_ns
-            FROM (FROM candidates WHERE whole AND NOT warm_up QUALIFY row_number() OVER (
-                PARTITION BY job, rank, micro_batches ORDER BY iteration) <= $opening)
-            GROUP BY ALL HAVING count(*) = $opening
-                AND max(duration_ns) - min(duration_ns) < $slow_share * early_ns),
-        baseline AS (
-            SELECT job, rank, micro_batches, median(duration_ns) AS median_ns,
-                quantile_cont(duration_ns, 0.25) AS calm_ns,
-                CASE WHEN any_value(early_ns) < (1 - $slow_share) * calm_ns
-                    THEN any_value(early_ns) ELSE calm_ns END AS baseline_ns
-            FROM candidates LEFT JOIN opening USING (job, rank, micro_batches)
-            WHERE whole AND NOT warm_up GROUP BY ALL HAVING count(*) >= $fewest),
-        spread AS (
-            SELECT job, rank, micro_batches, median(abs(duration_ns - baseline_ns)) AS spread_ns
-            FROM candidates JOIN baseline USING (job, rank, micro_batches)
-            WHERE whole AND NOT warm_up AND duration_ns <= CASE WHEN baseline_ns < calm_ns
-                THEN (1 + $slow_share) * baseline_ns ELSE median_ns END GROUP BY ALL)
+        timed AS (
+            SELECT s.*, max(duration_ns) FILTER (ended AND tasks = all_tasks) AS duration_ns
+            FROM shape s JOIN (
+                SELECT *, max(tasks) OVER (PARTITION BY job, rank, micro_batches) AS all_tasks
+                FROM by_rank) USING (job, iteration, micro_batches)
+            GROUP BY ALL)
     """
 
 
 def _compared() -> str:
-    """Each iteration against the baseline of the rank that was latest in it."""
+    """Each iteration against the baseline of those of as many micro-batches, and their scatter."""
     return """
-        -- An iteration is as late as the rank that it made latest, against that rank's baseline.
-        judged AS (
-            SELECT t.job, t.iteration, max(duration_ns) AS duration_ns,
-                max(duration_ns - baseline_ns) AS excess_ns,
-                arg_max(spread_ns, (duration_ns - baseline_ns, -spread_ns)) AS spread_ns
-            FROM candidates t LEFT JOIN baseline USING (job, rank, micro_batches)
-            LEFT JOIN spread USING (job, rank, micro_batches)
-            WHERE t.whole GROUP BY t.job, t.iteration),
-        -- Of many ranks one is always late by chance; the second calmest iteration shows how late.
-        calmest AS (
-            SELECT job, micro_batches,
-                greatest(list_sort(list(excess_ns))[2], 0) AS chance_ns
-            FROM judged JOIN shape USING (job, iteration)
-            WHERE NOT warm_up AND excess_ns IS NOT NULL GROUP BY ALL),
-        evened AS (
-            SELECT j.* REPLACE (excess_ns - coalesce(chance_ns, 0) AS excess_ns)
-            FROM judged j JOIN shape USING (job, iteration)
-            LEFT JOIN calmest USING (job, micro_batches)),
+        counted AS (
+            SELECT job, micro_batches, duration_ns, row_number() OVER (
+                PARTITION BY job, micro_batches ORDER BY iteration) <= $few AS opens
+            FROM timed WHERE duration_ns IS NOT NULL AND NOT warm_up),
+        -- What began soon and never ended is most of the recording: the first ones know better.
+        baselines AS (
+            SELECT job, micro_batches, median(duration_ns) AS median_ns,
+                quantile_cont(duration_ns, 0.25) AS calm_ns,
+                least(calm_ns, max(duration_ns) FILTER (opens)) AS baseline_ns
+            FROM counted GROUP BY ALL HAVING count(*) >= $few),
+        spreads AS (
+            SELECT job, micro_batches, baseline_ns,
+                median(abs(duration_ns - baseline_ns)) AS spread_ns
+            FROM counted JOIN baselines USING (job, micro_batches)
+            WHERE duration_ns <= if(baseline_ns < calm_ns, baseline_ns, median_ns) GROUP BY ALL),
         compared AS (
-            SELECT s.*, j.duration_ns, j.excess_ns, j.spread_ns,
-                j.duration_ns - j.excess_ns AS baseline_ns, j.iteration IS NOT NULL AS whole,
-                coalesce(j.excess_ns > greatest($slow_share * (j.duration_ns - j.excess_ns),
-                    $slow_spreads * j.spread_ns), false) AS slow
-            FROM shape s LEFT JOIN evened j USING (job, iteration))
+            SELECT *, duration_ns IS NOT NULL AS whole, duration_ns - baseline_ns AS excess_ns,
+                coalesce(excess_ns > greatest($slow_share * baseline_ns,
+                    $slow_spreads * spread_ns), false) AS slow
+            FROM timed LEFT JOIN spreads USING (job, micro_batches))
     """
 
 
@@ -134,16 +107,14 @@ def _warming_up() -> str:
         "slow_share": Param("3 %", "beyond the baseline by this share: less is not worth a look"),
         "slow_spreads": Param(5, "and by this many times the scatter of the faster iterations"),
         "warm_up_most": Param(8, "caches may take longer; more slow ones in a row are a slow job"),
-        "complete": "lost_time.nearly_all",
-        "fewest": "lost_time.few",
-        "opening": "lost_time.few",
+        "few": "lost_time.few",
         "warm_up": Param(2, "iterations allocate and compile (VenusTrace 3.3: from the third)"),
     },
 )
 def training_iterations() -> str:
     """Each iteration with its time against the baseline."""
     return f"""
-        WITH {_measured()}, {_baselines()}, {_compared()}, {_warming_up()}
+        WITH {_measured()}, {_compared()}, {_warming_up()}
         SELECT * EXCLUDE (early) REPLACE (early AS warm_up, slow AND NOT early AS slow)
         FROM judged_from
     """

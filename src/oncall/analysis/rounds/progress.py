@@ -128,36 +128,6 @@ def frontier() -> str:
 
 
 @relation(
-    "progress",
-    reads=["frontier", "members"],
-    columns=[
-        "job comm",
-        ("seq", "BIGINT", "", "the open collective, else the last one entered"),
-        "rank node",
-        ("in_flight", "BOOLEAN", "", "the rank is in it now"),
-        ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
-        ("op", "VARCHAR", "", "the open operation"),
-        ("bytes", "BIGINT", "bytes", "its size"),
-        ("entered_seq", "BIGINT", "", "last collective entered"),
-        ("done_seq", "BIGINT", "", "last collective completed"),
-    ],
-    source="CCL-D 4.2.1",
-)
-def progress() -> str:
-    """One row a membership: the rank's position on the communicator."""
-    return """
-        WITH open AS (
-            SELECT job, comm, rank, min(seq) AS seq, arg_min(op, seq) AS op,
-                arg_min(bytes, seq) AS bytes, max(waited_ns) AS waited_ns
-            FROM in_flight WHERE kind = 'coll' GROUP BY job, comm, rank)
-        SELECT f.job, f.comm, coalesce(o.seq, f.entered_seq) AS seq, f.rank, m.node,
-            o.seq IS NOT NULL AS in_flight, o.waited_ns, o.op, o.bytes, f.entered_seq, f.done_seq
-        FROM frontier f JOIN members m USING (job, comm, rank)
-        LEFT JOIN open o USING (job, comm, rank)
-    """
-
-
-@relation(
     "uncalled_ends",
     reads=["operations", "frontier", "recordings"],
     columns=[

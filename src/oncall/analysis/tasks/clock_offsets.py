@@ -3,8 +3,8 @@
 Measured offsets are used where they exist. Otherwise the recording shows them: a collective ends on
 all members at nearly the same time, since each member needs what all others gave. The median
 difference of ends over many rounds is the difference of two clocks; over all pairs of nodes that
-share communicators, the offsets are the least-squares solution. Where only calls are recorded, the
-call after a round stands for its end. That is far less exact, and the error says so.
+share communicators, the offsets are the least-squares solution. Where only calls are recorded,
+nothing is estimated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ class Thresholds:
     fewest: int = decides(5, "rounds that two nodes must share")
     rounds: int = decides(500, "of each communicator, the newest: more make it no more exact")
     tail_ns: int = decides("50 us", "members leave a collective apart by as much: its last hops")
-    call_ns: int = decides("2 ms", "... and call the next one apart by as much more")
-    prompt_ns: int = decides("5 ms", "after a round: a member that calls so soon did not wait")
     sure: float = decides(3, "standard errors of the median difference: it is hardly further off")
 
 
@@ -41,48 +39,25 @@ _COLUMNS = [
 ]
 
 _DEVIATION = 1.4826  # standard deviation by the median one, of a normal distribution
-_COLLECTIVES = "('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')"
-
-# When each node's last rank left a round, by its end.
-_ENDS = """
-    SELECT o.job, o.comm, o.seq, p.node,
-        max(coalesce(o.ended_ns, o.entered_ns + o.duration_ns)) AS left_ns
-    FROM operations o SEMI JOIN wide w ON w.job = o.job AND w.comm = o.comm
-    JOIN placed p ON p.job = o.job AND p.rank = o.rank
-    WHERE o.kind = 'coll' AND coalesce(o.done, true) AND o.op IN {collectives}
-    GROUP BY ALL
-"""
-# The same by the next call, where it is the same one on all nodes, and prompt on one that
-# came last and so did not wait.
-_NEXT_CALLS = """
-    SELECT job, comm, seq, node, next_ns AS left_ns
-    FROM (SELECT o.job, o.rank, o.kind, o.op, o.comm, o.seq, o.called_ns,
-              lead(o.called_ns) OVER mine AS next_ns,
-              hash(lead(o.comm) OVER mine, lead(o.seq) OVER mine) AS next_round
-          FROM operations o
-          WINDOW mine AS (PARTITION BY o.job, o.rank ORDER BY o.called_ns, o.seq))
-    SEMI JOIN wide USING (job, comm) JOIN placed USING (job, rank)
-    WHERE kind = 'coll' AND op IN {collectives}
-    QUALIFY min(next_ns - called_ns) OVER (PARTITION BY job, comm, seq) <= $prompt_ns
-        AND min(next_round) OVER (PARTITION BY job, comm, seq)
-            = max(next_round) OVER (PARTITION BY job, comm, seq)
-"""
 _SHARED = """
     WITH placed AS (SELECT DISTINCT ON (job, rank) job, rank, node FROM ranks
                     WHERE node IS NOT NULL ORDER BY ALL),
     wide AS (
         SELECT m.job, m.comm FROM members m JOIN placed p USING (job, rank)
         WHERE m.comm IS NOT NULL GROUP BY m.job, m.comm HAVING count(DISTINCT p.node) > 1),
-    job_ends AS ({ends}),
-    newest AS (
-        SELECT job, comm, seq, node, max(left_ns) AS left_ns FROM job_ends
-        WHERE left_ns IS NOT NULL GROUP BY job, comm, seq, node
-        QUALIFY seq > max(seq) OVER (PARTITION BY job, comm) - $rounds),
+    newest AS (  -- when each node's last rank left a round, by its end
+        SELECT o.job, o.comm, o.seq, p.node,
+            max(coalesce(o.ended_ns, o.entered_ns + o.duration_ns)) AS left_ns
+        FROM operations o SEMI JOIN wide USING (job, comm) JOIN placed p USING (job, rank)
+        WHERE o.kind = 'coll' AND coalesce(o.done, true)
+            AND o.op IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')
+        GROUP BY o.job, o.comm, o.seq, p.node HAVING left_ns IS NOT NULL
+        QUALIFY o.seq > max(o.seq) OVER (PARTITION BY o.job, o.comm) - $rounds),
     lined AS (
         SELECT a.job, a.node AS one, b.node AS other, b.left_ns - a.left_ns AS apart_ns
         FROM newest a JOIN newest b ON a.job = b.job AND a.comm = b.comm AND a.seq = b.seq
             AND a.node < b.node)
-    SELECT job, one, other, median(apart_ns), mad(apart_ns), count(*), {only_calls}
+    SELECT job, one, other, median(apart_ns), mad(apart_ns), count(*)
     FROM lined GROUP BY job, one, other HAVING count(*) >= $fewest ORDER BY ALL
 """
 
@@ -112,7 +87,8 @@ def clock_offsets(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str,
     }
     rows: list[tuple[Any, ...]] = []
     open_jobs = {job for job, mine in nodes.items() if len(mine) > 1 and not measured}
-    shared = _shared(con, thresholds) if open_jobs else []
+    used = {"rounds": thresholds.rounds, "fewest": thresholds.fewest}
+    shared = con.execute(_SHARED, used).fetchall() if open_jobs else []
     for job, mine in nodes.items():
         if len(mine) == 1:
             rows.append((job, mine[0], 0, 0, "same node"))
@@ -124,40 +100,22 @@ def clock_offsets(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str,
     return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
 
 
-def _shared(con: duckdb.DuckDBPyConnection, thresholds: Thresholds) -> list[tuple[Any, ...]]:
-    """How much later rounds end on one node than on another: pairs as `estimate` takes them,
-    each with its job before it."""
-    for ends, only_calls in ((_ENDS, False), (_NEXT_CALLS, True)):
-        query = _SHARED.format(ends=ends.format(collectives=_COLLECTIVES), only_calls=only_calls)
-        used = {"rounds": thresholds.rounds, "fewest": thresholds.fewest}
-        if only_calls:
-            used["prompt_ns"] = thresholds.prompt_ns
-        if found := con.execute(query, used).fetchall():
-            return found
-    return []
-
-
 def estimate(
     nodes: list[str],
-    pairs: list[tuple[str, str, float, float, int, bool]],
+    pairs: list[tuple[str, str, float, float, int]],
     thresholds: Thresholds,
 ) -> list[tuple[str, int, int]]:
     """Offsets and errors (ns) of the nodes in the largest connected group, with mean 0.
 
     `pairs`: node, other node, the median and the median deviation of how much later rounds end on
-    the other node, the number of rounds, and whether only calls are recorded.
+    the other node, and the number of rounds.
     """
     number = {node: place for place, node in enumerate(nodes)}
     one = np.array([number[pair[0]] for pair in pairs], dtype=np.int64)
     other = np.array([number[pair[1]] for pair in pairs], dtype=np.int64)
     apart = np.array([pair[2] for pair in pairs], dtype=np.float64)
-    tail_ns, call_ns, sure = thresholds.tail_ns, thresholds.call_ns, thresholds.sure
-    error = np.array(
-        [
-            tail_ns + call_ns * is_call + sure * _DEVIATION * spread / np.sqrt(count)
-            for _, _, _, spread, count, is_call in pairs
-        ]
-    )
+    spread = np.array([pair[3] / np.sqrt(pair[4]) for pair in pairs])
+    error = thresholds.tail_ns + thresholds.sure * _DEVIATION * spread
     part = _largest_part(len(nodes), one, other)
     if len(part) < 2:
         return []
@@ -179,10 +137,10 @@ def estimate(
     offset = np.linalg.lstsq(laplacian, right, rcond=None)[0]
     # What the pairs contradict one another by is an error, too.
     residual = np.abs(apart - (offset[b] - offset[a]))
-    spread = np.zeros(len(part))
+    off = np.zeros(len(part))
     for end in (a, b):
-        np.maximum.at(spread, end, error + residual)
-    rounded = np.rint([offset, spread]).astype(np.int64).T.tolist()
+        np.maximum.at(off, end, error + residual)
+    rounded = np.rint([offset, off]).astype(np.int64).T.tolist()
     return [(nodes[node], *each) for node, each in zip(part.tolist(), rounded, strict=True)]
 
 

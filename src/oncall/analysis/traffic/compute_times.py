@@ -11,32 +11,6 @@ host is compared; within it, what its ranks do together shows whom they wait for
 
 from __future__ import annotations
 
-from oncall.evidence import relation
-
-
-@relation(
-    "alike_ranks",
-    reads=["members"],
-    columns=[
-        "job rank",
-        ("class", "UBIGINT", "", "ranks of one class do the same work: replicas of each other"),
-    ],
-    source="Pulse 5.2: node similarity",
-)
-def alike_ranks() -> str:
-    """Ranks that do the same work on other data: members of one data-parallel group."""
-    return """
-        WITH replicas AS (
-            SELECT m.job, m.rank, max_by(m.comm, p.size) AS class
-            FROM members m JOIN parallelism p USING (job, comm)
-            WHERE p.parallelism = 'dp' GROUP BY m.job, m.rank),
-        others AS (
-            SELECT m.job, m.rank, max_by(m.comm, p.size) AS class
-            FROM members m JOIN parallelism p USING (job, comm) ANTI JOIN replicas USING (job, rank)
-            WHERE p.parallelism IS DISTINCT FROM 'pp' GROUP BY m.job, m.rank)
-        FROM replicas UNION ALL FROM others
-    """
-
 
 def compute_times() -> str:
     """A rank's own time before each operation, and how that compares with ranks of its class.
@@ -47,7 +21,12 @@ def compute_times() -> str:
     """
     return """
         compute_times AS MATERIALIZED (
-        WITH clock AS (
+        WITH alike_ranks AS (  -- of one class are those that do the same work on other data
+            SELECT m.job, m.rank,
+                max_by(m.comm, (coalesce(p.parallelism = 'dp', false), p.size)) AS class
+            FROM members m JOIN parallelism p USING (job, comm)
+            WHERE p.parallelism IS DISTINCT FROM 'pp' GROUP BY m.job, m.rank),
+        clock AS (
             SELECT DISTINCT ON (node) node, offset_ns, error_ns FROM clocks
             ORDER BY node, at_ns DESC, offset_ns),
         sent AS (

@@ -152,7 +152,6 @@ def _custom_senders() -> str:
                     ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
                     EXCLUDE CURRENT ROW), 1) AS host_share
                 FROM custom_rates)
-            ANTI JOIN cpu_shortages USING (node)
             WHERE senders > 1 AND share < $custom_below
                 AND share / least(1, host_share) < $custom_below
             QUALIFY share = min(share) OVER (PARTITION BY job, comm)

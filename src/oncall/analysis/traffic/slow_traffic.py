@@ -13,7 +13,7 @@ from oncall.analysis.traffic.compute_times import (
     computing_hosts,
     uneven_experts,
 )
-from oncall.analysis.traffic.cpu_shortages import pauses
+from oncall.analysis.traffic.pausing_groups import pauses
 from oncall.analysis.traffic.send_rates import slow_senders
 from oncall.evidence import Param, relation
 
@@ -39,11 +39,10 @@ def _delays() -> str:
                 ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW),
                 lost_share) AS noise
             FROM lost),
-        places AS (SELECT DISTINCT ON (job, rank) job, rank, node FROM members ORDER BY ALL),
         delays AS (
             SELECT n.job, what, rank, node, lost_share, lost_share - noise AS lost_low,
                 lost_share + noise AS lost_high, lost_ns::BIGINT AS lost_ns
-            FROM noise n LEFT JOIN places USING (job, rank)),
+            FROM noise n LEFT JOIN processes USING (job, rank)),
         host_delays AS (
             SELECT job, node, max(lost_share) AS lost_share, median(lost_low) AS lost_low,
                 max(lost_high) AS lost_high, max(lost_ns) AS lost_ns
@@ -59,7 +58,7 @@ def _delays() -> str:
         ("job", "VARCHAR", "", "the job"),
         ("suspect", "VARCHAR", "", "a rank, a host, the hosts of a group, or all ranks alike"),
         ("code", "VARCHAR", "", "slow_collectives, slow_custom_collectives, slow_path; "
-         "slow_computing; cpu_pressure, cpu_slow, flushes_late, sends_late or pausing_group; "
+         "slow_computing; short_cpu or pausing_group; "
          "all_communication"),
         ("node", "VARCHAR", "", "its host"),
         ("rank", "INTEGER", "", "the rank; of a host that computes slowly the one that the others "
@@ -73,9 +72,7 @@ def _delays() -> str:
         ("times", "DOUBLE", "ratio", "how long it computes, or all take, against the same work of "
          "others or their own past"),
         ("number", "BIGINT", "", "operations compared, groups that pause, or ranks alike"),
-        ("value", "DOUBLE", "", "what shows that a CPU is short, as in cpu_shortages; of experts "
-         "in how many operations the busiest was on the host"),
-        ("governor", "VARCHAR", "", "CPU frequency governor"),
+        ("value", "DOUBLE", "", "of experts in how many operations the busiest was on the host"),
         ("lost_share", "DOUBLE", "ratio", "of the recorded time, beyond the peers' median"),
         ("lost_low", "DOUBLE", "ratio", "the same, less the noise among all ranks"),
         ("lost_high", "DOUBLE", "ratio", "the same, and the noise"),
@@ -101,7 +98,7 @@ def _delays() -> str:
         "gap_above": Param("12 %", "pauses even in the last rank to begin, against its actual "
                            "time: more than epochs cut off"),
         "past": "arrivals.offset_part",
-        "group_above": "late_ranks.late",
+        "group_above": "pausing_ranks.late",
         "uneven": Param(1.4, "tokens of the busiest expert against the median one: more than "
                         "capacity factors, 1.25 mostly, let pass"),
         "beyond": Param(4.5, "times the median deviation of the others: 3 sigma of a normal"),
@@ -127,8 +124,8 @@ def slow_traffic() -> str:
                 d.* EXCLUDE (job, node)
             FROM slow_computers s LEFT JOIN host_delays d USING (job, node)
             UNION ALL BY NAME
-            SELECT * EXCLUDE (shown, comms), comms AS number, shown.code, shown.value,
-                shown.governor, 'host ' || node AS suspect
+            SELECT * EXCLUDE (comms), comms AS number, 'short_cpu' AS code,
+                'host ' || node AS suspect
             FROM cpu_hosts
             UNION ALL BY NAME
             SELECT * EXCLUDE (nodes, comms), comms AS number, 'pausing_group' AS code,

@@ -57,35 +57,11 @@ def _hosts() -> str:
                 AND NOT EXISTS (
                     FROM open_sends x WHERE x.job = r.job AND x.node = r.node
                         AND x.started_ns IS NOT NULL AND NOT x.over)),
-        -- What is missing was due when ranks with the same work did it.
-        had AS (
-            SELECT b.job, b.rank, coalesce(p.parallelism, 'none') AS role, b.kind, b.turn,
-                b.started_ns, k.class
-            FROM rank_traffic b SEMI JOIN missing USING (job)
-            LEFT JOIN parallelism p ON p.job = b.job AND p.comm = b.comm
-            LEFT JOIN alike_ranks k ON k.job = b.job AND k.rank = b.rank
-            WHERE b.started_ns IS NOT NULL),
-        reached AS (
-            SELECT job, rank, class, role, kind, max(turn) AS turn FROM had GROUP BY ALL),
-        medians AS (
-            SELECT job, class, role, kind, turn, median(started_ns) AS due_ns
-            FROM had GROUP BY ALL),
-        first_missing AS (
-            SELECT a.job, a.node, min(m.due_ns) AS due_ns
-            FROM (SELECT DISTINCT job, rank, node FROM missing) a
-            JOIN reached r USING (job, rank)
-            JOIN medians m ON m.job = r.job AND m.class = r.class AND m.role = r.role
-                AND m.kind = r.kind AND m.turn = r.turn + 1
-            GROUP BY a.job, a.node
-            QUALIFY min(m.due_ns) <= min(min(m.due_ns)) OVER (PARTITION BY a.job) + $same_moment),
         missing_hosts AS (
-            SELECT a.job, a.node, any_value(a.op) AS op, arg_min(a.seq, a.at_ns) AS seq,
-                min(a.at_ns) AS at_ns, count(DISTINCT a.rank) AS ranks, any_value(rank) AS some_rank
-            FROM missing a
-            WHERE NOT EXISTS (FROM first_missing f WHERE f.job = a.job)
-                OR EXISTS (FROM first_missing f
-                           WHERE f.job = a.job AND f.node IS NOT DISTINCT FROM a.node)
-            GROUP BY a.job, a.node),
+            SELECT job, node, any_value(op) AS op, arg_min(seq, at_ns) AS seq,
+                min(at_ns) AS at_ns, count(DISTINCT rank) AS ranks, any_value(rank) AS some_rank
+            FROM missing GROUP BY job, node
+            QUALIFY min(at_ns) <= min(min(at_ns)) OVER (PARTITION BY job) + $same_moment),
         calls AS (
             SELECT o.job, o.comm, o.rank, m.node, m.gpu, max(o.seq) AS seq
             FROM operations o JOIN members m USING (job, comm, rank)
@@ -160,7 +136,7 @@ def _senders() -> str:
 
 @relation(
     "stopped_traffic",
-    reads=["rank_traffic", "members", "alike_ranks", "parallelism"],
+    reads=["rank_traffic", "members"],
     empty_without=["rank_traffic"],
     columns=[
         ("job", "VARCHAR", "", "the job"),
