@@ -42,18 +42,6 @@ def shown(running: Running) -> int:
 
 
 @piloted
-async def test_begins_at_the_round_that_the_story_speaks_of() -> None:
-    async with console(size=(160, 48)) as running:
-        await running.press("3")
-        await until(running, lambda: "AllReduce 14" in shown_text(running))
-        assert "L dp 0-15" in running.line(2)
-        assert "the finding is about this one" in shown_text(running)
-        assert "rank 5 not entered" in shown_text(running)
-        assert "ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5" in shown_text(running)
-        assert "▼ 14" in running.line(2)
-
-
-@piloted
 async def test_rounds_before_tell_how_long_they_took() -> None:
     async with console(size=(160, 48)) as running:
         await running.press("3")

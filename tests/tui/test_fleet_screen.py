@@ -269,14 +269,6 @@ async def test_ranks_are_coloured_and_sorted_by_a_value() -> None:
 
 
 @piloted
-async def test_values_of_many_ranks_are_digits() -> None:
-    async with console(FakeSession(large_snapshot()), size=(80, 24)) as running:
-        await running.press("2", "o")
-        assert "9 is 4,135 ops" in running.text()
-        assert running.app.screen.query_one(RankGrid).rank == 137
-
-
-@piloted
 async def test_below_a_small_grid_are_the_rates_of_the_ranks() -> None:
     session = FakeSession()
     async with console(session, size=(160, 48)) as running:

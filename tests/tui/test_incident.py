@@ -16,7 +16,7 @@ from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .models.test_incident import another, with_findings
 from .pictures import check_picture
-from .snapshots import FAULT_NS, hang, hang_snapshot, healthy_snapshot, silent_snapshot, waiting
+from .snapshots import FAULT_NS, hang, hang_snapshot, silent_snapshot, waiting
 from .until import until, until_seen
 
 NARROW, WIDE = (80, 24), (160, 48)
@@ -40,16 +40,6 @@ async def arrive(running: Running, session: FakeSession, *findings: object) -> N
 
 
 @piloted
-async def test_the_verdict_is_read_at_a_glance() -> None:
-    async with console(size=NARROW) as running:
-        assert "CRITICAL" in running.line(1)
-        assert "Not entered: rank 5 on gpu017" in running.line(1)
-        assert "for 10 min" in running.line(1)
-        assert "since 2025-10-09 08:55:50 UTC" in running.line(2)
-        assert "$ py-spy dump --pid 4105" in running.line(3)
-
-
-@piloted
 async def test_enter_drills_down_to_the_rows_and_escape_comes_back() -> None:
     async with console(size=NARROW) as running:
         await running.press("enter", "k")
@@ -66,15 +56,6 @@ async def test_enter_drills_down_to_the_rows_and_escape_comes_back() -> None:
 
 
 @piloted
-async def test_the_first_key_shows_the_culprit_and_how_it_was_found() -> None:
-    async with console(size=NARROW) as running:
-        assert item_of(running, "story") == "step 2"  # the conclusion
-        await running.press("w")
-        await until_seen(running, "absent · 1 row")
-        assert "SELECT m.* FROM hang_members" in running.text()
-
-
-@piloted
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_below_the_steps_the_rows_are_those_of_the_conclusion(size: tuple[int, int]) -> None:
     async with console(size=size) as running:
@@ -85,14 +66,6 @@ async def test_below_the_steps_the_rows_are_those_of_the_conclusion(size: tuple[
         assert running.app.screen.query_one(StepPane).has_focus_within
         await running.press("escape")
         assert item_of(running, "story") == "next 0.1"
-
-
-@piloted
-async def test_a_step_shows_what_decided_it() -> None:
-    async with console(size=NARROW) as running:
-        await running.press("tab", "g", "w")
-        await until_seen(running, "stuck · 15 rows")
-        assert "hang_after = 5 min" in running.text()
 
 
 @piloted
@@ -180,15 +153,6 @@ async def test_a_finding_in_the_middle_of_a_long_list_stays_on_its_line() -> Non
         await arrive(running, session, another(), hang(), *many)
         assert item_of(running, "findings") == here
         assert top_of(running, title) == line
-
-
-@piloted
-async def test_what_was_found_comes_to_who_waited_for_it() -> None:
-    session = FakeSession(healthy_snapshot())
-    async with console(session, size=NARROW) as running:
-        assert "No fault found" in running.line(1)
-        await arrive(running, session, hang())
-        assert item_of(running, "findings").startswith("hang|H1")
 
 
 @piloted
@@ -299,19 +263,6 @@ async def test_picture_with_rows_over_the_story() -> None:
         await running.press("tab", "g", "w")
         await until_seen(running, "stuck · 15 rows")
         check_picture(running.app, "incident-rows-80x24-dark")
-
-
-@piloted
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_the_home_screen_says_who_since_when_and_what_to_type(size: tuple[int, int]) -> None:
-    async with console(size=size) as running:
-        text = running.text()
-        assert "for 10 min" in text
-        assert "$ py-spy dump --pid 4105" in running.line(3)
-        assert "▲ 08:55:50 UTC" in text  # the moment, below the curves
-        assert "█ rank 5  ▪ 13 hung" in text
-        assert "not seen" in text and "NCCL transfers" in text
-        assert "SELECT" not in text and "CCL-D" not in text
 
 
 @piloted

@@ -22,16 +22,6 @@ async def test_one_job_goes_straight_in() -> None:
 
 
 @piloted
-async def test_several_jobs_are_to_choose_from() -> None:
-    async with console(FakeSession(jobs=("gpt-9", JOB))) as running:
-        assert running.app.current_mode == "jobs"
-        assert "gpt-9" in running.text()
-        await running.press("j", "enter")
-        assert running.app.state.job == JOB
-        assert running.app.current_mode == "incident"
-
-
-@piloted
 async def test_how_far_a_gather_is_is_reported_while_it_goes_on() -> None:
     async with console() as running:
         running.session.gate.clear()

@@ -45,35 +45,6 @@ def said(running: Running) -> str:
 
 
 @piloted
-async def test_suspects_come_first_with_number_unit_and_side() -> None:
-    async with console() as running:
-        await running.press("4")
-        assert names(running)[0] == "rank 5 of dp"
-        first = running.line(2)
-        assert "! rank 5 of dp" in first and "0 ops/s ▼" in first
-        assert "below baseline 18.5 to 21.5 ops/s\n" in chart(running)
-        assert "30 ops/s" in chart(running)  # the scale's top
-
-
-@piloted
-async def test_a_gap_is_seen_in_its_line() -> None:
-    async with console() as running:
-        await running.press("4")
-        (line,) = (line for line in running.text().splitlines() if "rank 3 of dp" in line)
-        assert "·" in line
-        assert "·" not in running.line(3)  # rank 0, of which all was recorded
-
-
-@piloted
-async def test_the_chart_is_of_the_line_under_the_cursor() -> None:
-    async with console() as running:
-        await running.press("4", "j", "j")
-        assert chart(running).startswith("rank 1 of dp")
-        await running.press("G")
-        assert chart(running).startswith("rank 7 of dp")
-
-
-@piloted
 async def test_ranks_and_nics_are_asked_for() -> None:
     async with console() as running:
         await running.press("4", "c", "c", "c")

@@ -11,7 +11,6 @@ from textual import events
 from oncall.console.queries import GetSnapshot
 from oncall.core.errors import UsageError
 from oncall.tui.drawing.states import THEMES
-from oncall.tui.shell import lines
 from oncall.tui.shell.messages import Copy
 from oncall.tui.shell.registry import SCREENS, listed
 
@@ -33,20 +32,6 @@ async def test_help_tells_every_key_of_the_screen_and_why_some_do_nothing() -> N
 
 
 @piloted
-async def test_a_title_with_more_screens_than_fit_shows_those_beside_this_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    more = [replace(SCREENS[-1], id=f"more{n}", title=f"Screen {n}", key="xyz"[n]) for n in (0, 1)]
-    monkeypatch.setattr(lines, "SCREENS", (*SCREENS, *more))
-    async with console(FakeSession(), (80, 24)) as running:
-        for entry in SCREENS:
-            await running.press(entry.key)
-            title = running.text().splitlines()[0]
-            assert f" {entry.key} {entry.title} " in title
-            assert len(title) <= 80
-
-
-@piloted
 async def test_filter_narrows_while_typing_and_esc_gives_it_up() -> None:
     async with console(FakeSession(jobs=("gpt-9", JOB))) as running:
         await running.press("slash", *"llama")
@@ -60,15 +45,6 @@ async def test_filter_narrows_while_typing_and_esc_gives_it_up() -> None:
         assert "/gpt" in running.text()
         await running.press("escape")
         assert running.app.state.filter == ""
-
-
-@piloted
-async def test_faults_only_is_a_switch() -> None:
-    async with console() as running:
-        await running.press("f")
-        assert running.app.state.faults_only
-        await running.press("f")
-        assert not running.app.state.faults_only
 
 
 @piloted
