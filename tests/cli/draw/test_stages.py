@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -62,12 +61,6 @@ def test_pictures_and_graphs_are_written(slow: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.json").read_text())["iteration"] == 3
 
 
-@pytest.mark.skipif(shutil.which("rsvg-convert") is None, reason="rsvg-convert is not installed")
-def test_a_png_is_made_by_rsvg_convert(slow: Path, tmp_path: Path) -> None:
-    assert run("draw", "stages", slow, "-o", tmp_path / "x.png")[0] == 0
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -81,8 +74,3 @@ def test_what_cannot_be_drawn_is_refused(slow: Path, options: list[str], message
     code, output = run("draw", "stages", slow, *options)
     assert code == 2
     assert message in output
-
-
-def test_a_file_without_a_kind_is_drawn_as_traffic(slow: Path) -> None:
-    code, output = run("draw", slow)
-    assert code == 2 and "no traffic recorded" in output
