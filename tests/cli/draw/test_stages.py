@@ -41,14 +41,6 @@ def test_the_slow_iteration_is_drawn_with_its_culprit(slow: Path) -> None:
     assert max(map(len, output.splitlines())) <= 80
 
 
-def test_iteration_pipelines_and_ranks_are_chosen(slow: Path) -> None:
-    code, output = run(
-        "draw", "stages", slow, "--iteration", "1", "--pipeline", "0", "--pipeline", "1", "--ranks"
-    )
-    assert code == 0 and output.startswith("Iteration 1, pipelines 0-1:")
-    assert sum(" stage " in line and " rank " in line for line in output.splitlines()) == 4
-
-
 def test_pictures_and_graphs_are_written(slow: Path, tmp_path: Path) -> None:
     for name, beginning in (
         ("x.svg", "<svg "),

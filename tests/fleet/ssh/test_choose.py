@@ -149,12 +149,6 @@ def test_crypto_policy_of_a_distribution_is_honoured_in_process() -> None:
     assert choice.transport == "in-process", choice.why
 
 
-def test_option_of_a_later_openssh_means_openssh() -> None:
-    values = parse_options("hostname gpu001\nport 22\nquantumentanglement yes\n")
-    choice = choose(SshOptions("gpu001", values), {}, Keys())
-    assert choice == Choice("openssh", "quantumentanglement yes")
-
-
 def test_way_through_several_jump_hosts(tmp_path: Path) -> None:
     text = (
         "Host gpu*\n  ProxyJump me@outer:2222,inner\n"
