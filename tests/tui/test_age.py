@@ -62,13 +62,6 @@ async def test_evidence_that_was_old_when_it_came_says_so() -> None:
 
 
 @piloted
-async def test_a_recording_has_no_age() -> None:
-    async with console(size=NARROW) as running:
-        await running.pass_s(100)
-        assert " old" not in running.text()
-
-
-@piloted
 async def test_a_dead_collector_is_on_the_second_line_and_no_check_mark_is_shown() -> None:
     async with console(FakeSession(dead_collector()), NARROW) as running:
         assert "collector dead on gpu018" in running.line(1)

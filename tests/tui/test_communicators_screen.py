@@ -83,19 +83,6 @@ async def test_a_waiter_is_followed_and_come_back_from() -> None:
 
 
 @piloted
-async def test_who_stands_nowhere_else_cannot_be_followed() -> None:
-    async with console(size=(160, 48)) as running:
-        await running.press("3")
-        await until(running, lambda: shown(running) == DP)
-        await running.press("enter")
-        assert (
-            "no rank of this row is known to be blocked in another communicator" in running.text()
-        )
-        await running.press("backspace")
-        assert "you have not followed a rank here" in running.text()
-
-
-@piloted
 async def test_a_row_leads_to_its_rank_in_the_fleet() -> None:
     async with console(size=(160, 48)) as running:
         await running.press("3")
@@ -157,16 +144,6 @@ async def test_a_job_without_communicators_says_so() -> None:
         assert "none recorded" in running.text()
         await running.press("enter")
         assert "no communicators recorded" in running.text()
-
-
-@piloted
-async def test_the_hash_and_the_ranks_can_be_copied() -> None:
-    async with console(size=(160, 48)) as running:
-        await running.press("3")
-        await until(running, lambda: shown(running) == DP)
-        screen = running.app.console_screen
-        assert screen is not None
-        assert [each.text for each in screen.copies()][1:] == [hex(DP), "rank 5"]
 
 
 @in_both_looks

@@ -215,15 +215,6 @@ async def test_a_click_moves_the_cursor() -> None:
 
 
 @piloted
-async def test_a_rank_its_node_and_the_way_there_can_be_copied() -> None:
-    async with console() as running:
-        await running.press("2")
-        screen = running.app.console_screen
-        assert screen is not None
-        assert [each.text for each in screen.copies()] == ["5", "gpu017", "ssh gpu017"]
-
-
-@piloted
 async def test_sizes_do_not_disturb_it() -> None:
     async with console(FakeSession(large_snapshot())) as running:
         await running.press("2")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncall.console.evidence_queries import GetRates, GetStepRows
+from oncall.console.evidence_queries import GetStepRows
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.tui.screens.incident.verdict import StepPane
@@ -271,14 +271,6 @@ async def test_sql_and_papers_are_one_key_away() -> None:
         await running.press("w")
         await until_seen(running, "SELECT m.* FROM hang_members")
         assert "CCL-D 4.2.2" in running.text()
-
-
-@piloted
-async def test_what_cannot_be_read_of_the_job_is_said() -> None:
-    session = FakeSession()
-    session.fails[GetRates] = UsageError("gpu017 took its shards away")
-    async with console(session, size=NARROW) as running:
-        assert "ran cannot be read: gpu017 took its shards away" in running.text()
 
 
 @pytest.mark.parametrize(

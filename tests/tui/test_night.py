@@ -76,14 +76,6 @@ async def test_the_log_reads_as_the_story_of_the_night() -> None:
 
 
 @piloted
-async def test_moving_through_time_tells_no_story() -> None:
-    async with console(size=(100, 30)) as running:
-        before = len(running.app.log_lines)
-        await running.press("left_curly_bracket", "left_curly_bracket", "full_stop")
-        assert len(running.app.log_lines) == before
-
-
-@piloted
 async def test_the_log_shows_the_jobs_own_lines_too() -> None:
     async with console(size=(100, 30)) as running:
         await running.press("9", "v")

@@ -123,14 +123,6 @@ async def test_what_cannot_be_read_says_why() -> None:
 
 
 @piloted
-async def test_a_terminal_without_utf8_gets_ascii() -> None:
-    async with console(ascii_only=True) as running:
-        await running.press("4")
-        (line,) = (line for line in running.text().splitlines() if "rank 3 of dp" in line)
-        assert "+++" in line and "...." in line and line.isascii()
-
-
-@piloted
 async def test_numbers_can_be_copied() -> None:
     async with console() as running:
         await running.press("4")

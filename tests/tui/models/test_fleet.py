@@ -29,21 +29,6 @@ def test_a_host_name_may_tell_its_rack(node: str, rack: str) -> None:
     assert fleet.rack_of(node) == rack
 
 
-def test_a_stage_is_the_place_in_the_pipeline() -> None:
-    ranks = ranks_of(8, {})  # two stages of four
-    assert fleet.stages(ranks).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    some = replace(ranks, groups={"pp": np.array([0, 1, -1, 3, 0, 1, 2, 3])})
-    assert fleet.stages(some).tolist() == [0, 0, -1, 0, 1, 1, 0, 1]
-
-
-def test_unknown_groups_and_nodes_have_a_name() -> None:
-    ranks = ranks_of(4, {})
-    ranks = replace(ranks, node=("a1", "a1", "", ""), groups={"tp": np.array([0, -1, 0, 1])})
-    assert fleet.grouped(ranks, "node").labels == ("a1", "node unknown")
-    assert fleet.grouped(ranks, "tp").labels == ("tp 0", "tp 1", "no tp")
-    assert fleet.grouped(ranks, "tp").code.tolist() == [0, 2, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -64,22 +49,7 @@ def test_a_text_narrows_by_every_word(text: str, found: list[int]) -> None:
     assert np.flatnonzero(fleet.matching(ranks, text)).tolist() == found
 
 
-def test_faults_are_who_others_wait_for_and_victims_only_without_those() -> None:
-    state = ranks_of(8, {1: RankState.LATE, 2: RankState.UNKNOWN, 3: RankState.WAITING}).state
-    assert np.flatnonzero(fleet.faults(state)).tolist() == [1, 2]
-    assert fleet.faults(ranks_of(4, {}).state).all()
-    assert fleet.counts_phrase(state) == "1 L · 1 ? · 5 H · 1 w"
-
-
 # -------------------------------------------------------------------- layout
-
-
-def test_a_missing_gpu_leaves_its_place_free() -> None:
-    ranks = ranks_of(16, {})
-    shown = everyone(ranks)
-    shown[2] = False
-    columns = lay_out(ranks, "node", shown, 80, 20).column.tolist()
-    assert columns[2] - columns[1] == 2 * (columns[1] - columns[0])
 
 
 @st.composite

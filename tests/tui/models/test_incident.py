@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from oncall.core.diagnosis import Blame, Finding, Stack
+from oncall.core.diagnosis import Blame, Finding
 from oncall.tui.screens.incident.model import MOST_FOLDED, incident, items, place
 from oncall.tui.screens.incident.story import story
 from oncall.tui.widgets.reading_list import Item
@@ -51,27 +51,6 @@ def test_a_blame_that_grew_is_found_by_its_verdict() -> None:
     both = (*hang().blame, Blame("rank", {"rank": 6, "node": "gpu017"}))
     after = incident(with_findings(another(), replace(hang(), blame=both)))
     assert place(after.lines, before.lines[1].name, 0) == 1
-
-
-def test_two_findings_alike_are_distinguished() -> None:
-    names = [line.name for line in incident(with_findings(hang(), replace(hang(), id="F2"))).lines]
-    assert len(set(names)) == 3
-
-
-def test_who_reads_a_folded_consequence_keeps_it() -> None:
-    alone = incident(with_findings(waiting()))
-    folded = incident(hang_snapshot(), kept=alone.lines[0].name)
-    assert alone.lines[0].name in [line.name for line in folded.lines]
-
-
-def test_ranks_that_stand_in_the_same_place_are_reported_once() -> None:
-    frames = tuple(f"frame {number}" for number in range(20))
-    stacks = tuple(Stack(rank, "last seen in AllReduce 13", frames) for rank in (3, 5, 4))
-    shown = story(hang_snapshot(), replace(hang(), stacks=stacks))
-    text = said(shown)
-    assert "Ranks 3-5, last seen in AllReduce 13" in text
-    assert "   … 12 more frames" in text
-    assert next(item for item in shown if item.rank == 3).copy.count("\n") == 19
 
 
 def test_nothing_steers_the_terminal() -> None:

@@ -51,23 +51,3 @@ def test_nothing_is_wider_than_its_room(width: int, snapshot: object) -> None:
             line for line in lines if not any("completed operations" in one for one, _ in line)
         ]
         assert max(len(text(line)) for line in curves) <= max(width, 34)
-
-
-def test_curves_lie_below_each_other_over_the_same_columns() -> None:
-    fast = stopped()
-    slow = Series(
-        "iteration time", "s", fast.at_ns, np.where(fast.value > 0, 2.0, 60.0), (1.0, 3.0)
-    )
-    lines = roomy(Glance(hang_snapshot(), (fast, slow), (), FAULT_NS), 70, 40, False)
-    red = [
-        next(len(text(line[:at])) for at, (_, style) in enumerate(line) if "outside" in style)
-        for line in lines
-        if any(style.startswith("rate outside") and "█" in piece for piece, style in line)
-    ]
-    (moment,) = (text(line) for line in lines if "▲" in text(line) and "UTC" in text(line))
-    assert red and all(abs(at - moment.index("▲")) <= 1 for at in red)
-
-
-def test_silence_about_the_speed_is_said() -> None:
-    assert "reading" in text(narrow(Glance(hang_snapshot(), None, (), None), 76, False)[0])
-    assert "not recorded" in text(narrow(Glance(hang_snapshot(), (), (), None), 76, False)[0])

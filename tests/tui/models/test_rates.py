@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,31 +27,6 @@ def glyphs(one: Series, width: int, plain: bool = False) -> str:
     values = model.columns_of(one, first, last, width)
     (scale,) = model.scales([one])
     return "".join(glyph for glyph, _ in model.line(one, values, scale, plain))
-
-
-def test_samples_farther_apart_than_columns_stand_until_the_next() -> None:
-    assert glyphs(series([10, 10, math.nan, 10]), 10) == "██████···█"
-
-
-def test_times_without_a_sample_are_a_gap() -> None:
-    one = series([10.0] * 6)
-    late = Series("a", "B/s", np.delete(one.at_ns, [2, 3]), np.full(4, 10.0))
-    assert glyphs(late, 6) == "███·██"  # a sample may come half an interval late
-
-
-@pytest.mark.parametrize(
-    ("value", "ceiling"),
-    [(0, 1), (-3, 1), (math.nan, 1), (1, 1), (1.01, 1.5), (21, 30), (999, 1000), (2e9, 2e9)],
-)
-def test_scales_end_at_round_numbers(value: float, ceiling: float) -> None:
-    assert model.nice_ceiling(value) == ceiling
-
-
-def test_series_of_a_group_share_a_scale() -> None:
-    low, high = series([3.0], "a", group="tx"), series([90.0], "b", group="tx")
-    other = series([3.0], "c", group="rx")
-    assert [one.high for one in model.scales([low, high, other])] == [100, 100, 3]
-    assert [one.high for one in model.scales([low, high, other], shared=False)] == [3, 100, 3]
 
 
 def test_silence_is_reported() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from oncall.tui.screens.rules.editor import Buffer, word_at
 from oncall.tui.screens.rules.pane import (
     fact_at,
-    in_force,
     problem_of_name,
     rule_items,
 )
@@ -109,11 +108,6 @@ def test_a_broken_file_is_reported_with_what_is_in_force_instead() -> None:
     assert "  this rulebook is not used" in said(rule_items((alone,)))
     changed = replace(HANG, changed_by=("/r/ours.yaml", "--param hang.hang_after"))
     assert any("changed by ours.yaml, --param" in one for one in said(rule_items((changed,))))
-
-
-def test_what_decides_over_verdicts() -> None:
-    assert in_force((HANG,)) == in_force((replace(HANG, outcome="nothing", seconds=None),))
-    assert in_force((HANG,)) != in_force((replace(HANG, written_ns=1),))
 
 
 @pytest.mark.parametrize("name", ["", "Hang", "a b", "../hang", "hang"])

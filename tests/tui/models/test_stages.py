@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.tui.screens.stages import stage_lanes as model
-from oncall.views.stages.timeline import Box, Lane
 
 from ..iterations import stages_view, timeline
 
@@ -17,14 +16,6 @@ def test_what_is_not_over_has_no_height() -> None:
     view = stages_view()
     lines = (*view.iterations[:-1], replace(view.iterations[-1], duration_ns=None, whole=False))
     assert model.pictures(replace(view, iterations=lines)).strip(80)[-1][:2] == ("?", "open")
-
-
-def test_the_cursor_finds_the_task_of_an_instant_before_a_transfer() -> None:
-    wait = Box("forward_recv", 0, 0, 0, 100)
-    work = Box("forward", 0, 0, 50, 120)
-    lane = Lane(0, "", 0, 0, (wait, work))
-    found = [model.box_at(lane, at) for at in (10, 60, 110, 500)]
-    assert found == [wait, work, work, work]
 
 
 @given(st.integers(1, 90))
