@@ -105,15 +105,6 @@ def test_a_fault_that_was_called_otherwise_is_the_same(
     assert [(one.name, one.times) for one in found.by_verdict] == [("network NIC", 2)]
 
 
-def test_consequences_and_information_blame_nobody(archive: Archive) -> None:
-    added(
-        archive,
-        diagnosis(0, finding(), finding(id="F2", explained_by="F1"), finding(severity="info")),
-    )
-
-    assert len(history(archive, Wanted()).episodes) == 1
-
-
 def test_a_component_tells_its_story(archive: Archive) -> None:
     year(archive)
     counters = {"tx_bytes": [0, 10, 30, 5], "link_errors": [7, 7, 9, 9]}

@@ -231,15 +231,6 @@ async def test_a_filter_narrows_the_list_and_says_so() -> None:
 
 
 @piloted
-async def test_a_snapshot_without_steps_asks_for_no_rows() -> None:
-    async with console(FakeSession(silent_snapshot()), size=WIDE) as running:
-        assert "ranks 8-15 (8 ranks) on gpu018" in running.text()
-        await running.press("w")
-        assert "no step under or below the cursor" in running.text()
-        assert not running.session.asked_for(GetStepRows)
-
-
-@piloted
 async def test_a_resize_keeps_the_place() -> None:
     async with console(size=WIDE) as running:
         await running.press("tab", "j", "j")

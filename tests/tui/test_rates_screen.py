@@ -14,7 +14,6 @@ from oncall.views.rates.buckets import Series
 from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .pictures import check_picture, in_both_looks
-from .snapshots import hang_snapshot
 
 
 class FineSession(FakeSession):
@@ -92,14 +91,6 @@ async def test_a_filter_and_faults_only_narrow_the_list() -> None:
         assert names(running) == ["rank 3 of dp"]
         assert "1 of 8 rate" in said(running)
         assert chart(running).startswith("rank 3 of dp")
-
-
-@piloted
-async def test_new_values_leave_the_cursor_on_its_line() -> None:
-    snapshot = replace(hang_snapshot(), moment=replace(hang_snapshot().moment, live=True))
-    async with console(FakeSession(snapshot)) as running:
-        await running.press("4", "j", "j", "R")
-        assert chart(running).startswith("rank 1 of dp")
 
 
 @piloted

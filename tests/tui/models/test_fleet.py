@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.tui.screens.fleet import model as fleet
-from oncall.tui.screens.fleet.layout import begins_at, lay_out, moved
+from oncall.tui.screens.fleet.layout import lay_out, moved
 from oncall.views.snapshot import Ranks, RankState
 
 from ..snapshots import ranks_of
@@ -98,14 +98,3 @@ def test_the_cursor_reaches_everything_and_leaves_nothing(
         seen.add(at)
         at = moved(layout, at, columns=1)
     assert len(seen) == len(ranks)
-
-
-def test_the_cursor_begins_on_who_is_blamed_before_who_is_silent() -> None:
-    ranks = ranks_of(16, {})
-    everywhere = lay_out(ranks, "node", everyone(ranks), 100, 20)
-    state = np.full(16, RankState.RUNNING, dtype=np.int64)
-    assert begins_at(everywhere, state) == 0
-    state[3], state[9] = RankState.UNKNOWN, RankState.BLAMED
-    assert begins_at(everywhere, state) == 9
-    state[9] = RankState.HUNG
-    assert begins_at(everywhere, state) == 3

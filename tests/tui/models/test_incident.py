@@ -86,10 +86,3 @@ def test_a_broad_row_that_is_alone_is_read_downwards() -> None:
     shown = sheet(Table(names, (("llama", 5, "gpu017", 5, 10**9, None, None),), 1))
     assert shown.rows[1] == ("rank", "5")
     assert shown.rows[-2:] == (("waited", "1 s"), ("unknown", "peer, stack"))
-
-
-def test_what_a_join_brings_twice_is_shown_once() -> None:
-    table = Table(("rank", "at_ns", "at_ns_1", "gpu_1"), ((5, 7, 7, 3), (6, 8, 8, 4)), 2)
-    assert [column.title for column in sheet(table).columns] == ["rank", "at", "gpu_1"]
-    table = Table(("rank", "rank_1"), ((5, 6),), 1)
-    assert len(sheet(table).columns) == 2
