@@ -54,18 +54,6 @@ def test_more_cases_than_anyone_reads_are_a_failure_not_a_wait(hang: Incident, b
     assert "it starts 100,001 cases" in outcome.skipped[0].why
 
 
-def test_a_fact_runs_only_if_a_started_case_needs_it(hang: Incident, book: Make) -> None:
-    lazy = book(
-        ("start_when", "  lazy: SELECT job, comm, rank FROM ops\nstart_when"),
-        (
-            "    verdict: none\n    say: All entered.",
-            "    ask: Anything?\n    test: any(lazy)\n"
-            "    if_yes: {verdict: none, say: a}\n    if_no: {verdict: none, say: b}",
-        ),
-    )
-    assert "tiny.lazy" not in run(hang, [lazy]).timings
-
-
 def test_all_cases_share_one_query_a_fact(book: Make) -> None:
     with Incident.empty() as incident:
         for comm in range(40):
