@@ -78,18 +78,6 @@ def test_what_is_asked_about(archive: Archive, wanted: Wanted, times: int) -> No
     assert len(history(archive, wanted).episodes) == times
 
 
-def test_looks_at_one_fault_count_once(archive: Archive) -> None:
-    """Every half hour somebody looks, also over the end of a month and from another job's view."""
-    end_of_month = 9.3  # 2026-10-01 00:xx
-    for number in range(6):
-        added(archive, diagnosis(end_of_month + number / 48, finding()))
-
-    (episode,) = history(archive, Wanted()).episodes
-
-    assert len(episode.incidents) == 6
-    assert episode.last_ns - episode.first_ns == pytest.approx(2.5 * HOUR_NS, rel=1e-6)
-
-
 @pytest.mark.parametrize("verdict", [None, "NIC", "network", "PORT", "cables"])
 def test_a_fault_that_was_called_otherwise_is_the_same(
     archive: Archive, verdict: str | None
@@ -103,15 +91,6 @@ def test_a_fault_that_was_called_otherwise_is_the_same(
 
     assert [len(one.incidents) for one in found.episodes] == [2, 1]
     assert [(one.name, one.times) for one in found.by_verdict] == [("network NIC", 2)]
-
-
-def test_consequences_and_information_blame_nobody(archive: Archive) -> None:
-    added(
-        archive,
-        diagnosis(0, finding(), finding(id="F2", explained_by="F1"), finding(severity="info")),
-    )
-
-    assert len(history(archive, Wanted()).episodes) == 1
 
 
 def test_a_component_tells_its_story(archive: Archive) -> None:

@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from oncall.cli.main import main
-from oncall.cli.options import parse_overrides
-from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.render.contract import schema
 from oncall.use_case.recordings import parse_instant
+
+from ..command import Done, oncall
 
 S = 10**9
 START_NS = 1_795_142_520 * S  # 2026-11-20 02:42:00 UTC
 
 
-@dataclass(frozen=True)
-class Left:
-    """What the process left: its exit code and its two streams."""
-
-    code: int
-    out: str
-    err: str
-
-
-Oncall = Callable[..., Left]
-
-
-@pytest.fixture
-def diagnose(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Oncall:
-    """`oncall diagnose ARGUMENTS`, in this process."""
-
-    def run(*arguments: object) -> Left:
-        monkeypatch.setattr(sys, "argv", ["oncall", "diagnose", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.err
-        return Left(int(left.value.code or 0), shown.out, shown.err)
-
-    return run
+def diagnose(*arguments: object) -> Done:
+    return oncall("diagnose", *arguments)
 
 
 def evidence(**columns: Any) -> dict[str, Any]:
@@ -118,62 +91,55 @@ def hang(saved: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copy(saved["hang"], tmp_path))
 
 
-def test_healthy_is_zero(diagnose: Oncall, healthy: Path) -> None:
-    left = diagnose(healthy)
-    assert (left.code, left.err) == (0, "")
-    assert left.out.startswith("✔ No fault found\n")
-    assert "4/4 ranks" in left.out
-
-
-def test_a_finding_is_one_and_names_the_rank(diagnose: Oncall, hang: Path) -> None:
+def test_a_finding_is_one_and_names_the_rank(hang: Path) -> None:
     left = diagnose(hang)
-    assert (left.code, left.err) == (1, "")
-    assert "rank 2" in left.out.splitlines()[0]
-    assert max(map(len, left.out.splitlines())) <= 80
+    assert (left.returncode, left.stderr) == (1, "")
+    assert "rank 2" in left.stdout.splitlines()[0]
+    assert max(map(len, left.stdout.splitlines())) <= 80
 
 
-def test_formats_agree_on_the_rank(diagnose: Oncall, hang: Path) -> None:
-    document = json.loads(diagnose(hang, "--format", "json").out)
+def test_formats_agree_on_the_rank(hang: Path) -> None:
+    document = json.loads(diagnose(hang, "--format", "json").stdout)
     jsonschema.validate(document, schema())
     assert [one["rank"] for one in document["findings"][0]["blame"]] == [2]
-    assert diagnose(hang, "--format", "markdown").out.startswith("# ✖ Critical: ")
+    assert diagnose(hang, "--format", "markdown").stdout.startswith("# ✖ Critical: ")
 
 
-def test_what_cannot_be_read_is_json_too(diagnose: Oncall, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_json_too(tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"{number}.bin").write_bytes(bytes(range(256)))
     left = diagnose(tmp_path, "--format", "json")
-    document = json.loads(left.out)
+    document = json.loads(left.stdout)
     jsonschema.validate(document, schema())
-    assert (left.code, document["result"]) == (2, "error")
-    assert left.err == f"oncall: {document['error']}\n"
+    assert (left.returncode, document["result"]) == (2, "error")
+    assert left.stderr == f"oncall: {document['error']}\n"
     assert "2.bin: not a recording that oncall knows and 6 more" in document["error"]
 
 
-def test_explain_shows_the_sql(diagnose: Oncall, hang: Path) -> None:
-    assert "SELECT" not in diagnose(hang).out
-    assert "SELECT" in diagnose(hang, "--explain").out
+def test_explain_shows_the_sql(hang: Path) -> None:
+    assert "SELECT" not in diagnose(hang).stdout
+    assert "SELECT" in diagnose(hang, "--explain").stdout
 
 
-def test_colour_only_when_asked(diagnose: Oncall, hang: Path) -> None:
-    assert "\x1b" not in diagnose(hang).out
-    assert "\x1b[" in diagnose(hang, "--color", "always").out
+def test_colour_only_when_asked(hang: Path) -> None:
+    assert "\x1b" not in diagnose(hang).stdout
+    assert "\x1b[" in diagnose(hang, "--color", "always").stdout
 
 
-def test_too_little_seen_is_three(diagnose: Oncall, tmp_path: Path) -> None:
+def test_too_little_seen_is_three(tmp_path: Path) -> None:
     path = save(tmp_path / "few.oncall", evidence(), members=400)
     left = diagnose(path, "--param", "hang.standstill_after=1 d", "--symptom", "slow")
-    assert left.code == 3
-    assert "✔" not in left.out
-    assert left.err.startswith("oncall: inconclusive: ")
+    assert left.returncode == 3
+    assert "✔" not in left.stdout
+    assert left.stderr.startswith("oncall: inconclusive: ")
 
 
-def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) -> None:
+def test_an_empty_incident_is_never_healthy(tmp_path: Path) -> None:
     with Incident.empty() as incident:
         incident.save(tmp_path / "empty.oncall")
     left = diagnose(tmp_path / "empty.oncall")
-    assert left.code == 3
-    assert "✔" not in left.out
+    assert left.returncode == 3
+    assert "✔" not in left.stdout
 
 
 @pytest.mark.parametrize(
@@ -197,7 +163,7 @@ def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) ->
     ],
 )
 def test_a_log_of_all_steps_is_healthy_unless_its_last_words_are_of_a_failure(
-    diagnose: Oncall, tmp_path: Path, last: str, code: int
+    tmp_path: Path, last: str, code: int
 ) -> None:
     steps = [
         f"iteration {n}/30 | loss 2.3 | elapsed time per iteration (ms): 1000.1"
@@ -206,69 +172,61 @@ def test_a_log_of_all_steps_is_healthy_unless_its_last_words_are_of_a_failure(
     log = tmp_path / "job.out"
     log.write_text("\n".join([*steps, last, ""]))
     left = diagnose(log)
-    assert left.code == code
-    assert code == 0 or "job.out:31" in left.out
+    assert left.returncode == code
+    assert code == 0 or "job.out:31" in left.stdout
     # What the job outlived is no sign of how it ended.
     log.write_text("\n".join([*steps[:-5], last, *steps[-5:], ""]))
-    assert diagnose(log).code == 0
+    assert diagnose(log).returncode == 0
 
 
-def test_a_damaged_dump_is_not_one_that_its_process_could_not_write(
-    diagnose: Oncall, tmp_path: Path
-) -> None:
+def test_a_damaged_dump_is_not_one_that_its_process_could_not_write(tmp_path: Path) -> None:
     """Rank 5 is the cause. Rank 4, its only peer in one group, can be the cause only if it could
     not even write a dump."""
     fixture = Path(__file__).resolve().parents[2] / "fixtures/flight_recorder/not_entered"
     dumps = shutil.copytree(fixture, tmp_path / "dumps")
     (dumps / "rank_4").write_bytes((dumps / "rank_4").read_bytes()[::2])
     left = diagnose(dumps)
-    assert left.code == 3
-    assert "most likely ranks 4-5" in left.out
+    assert left.returncode == 3
+    assert "most likely ranks 4-5" in left.stdout
 
 
-def test_a_parameter_changes_the_verdict(diagnose: Oncall, hang: Path) -> None:
+def test_a_parameter_changes_the_verdict(hang: Path) -> None:
     left = diagnose(hang, "--param", "hang.hang_after=10 h")
-    assert (left.code, left.out.split()[1]) == (1, "WARNING")
+    assert (left.returncode, left.stdout.split()[1]) == (1, "WARNING")
 
 
-def test_save_keeps_everything_and_reopens(diagnose: Oncall, hang: Path, tmp_path: Path) -> None:
+def test_save_keeps_everything_and_reopens(hang: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.oncall"
     first = diagnose(hang, "--save", copy, "--at", "2026-11-20T02:43:00")
-    assert first.code == 3  # few iterations had passed
-    assert diagnose(copy).out == diagnose(hang).out
+    assert first.returncode == 3  # few iterations had passed
+    assert diagnose(copy).stdout == diagnose(hang).stdout
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-    assert diagnose(hang, "--save", copy).code == 1  # an incident may be replaced
+    assert diagnose(hang, "--save", copy).returncode == 1  # an incident may be replaced
 
 
-def test_save_never_replaces_anything_else(diagnose: Oncall, healthy: Path, tmp_path: Path) -> None:
+def test_save_never_replaces_anything_else(healthy: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes.oncall"
     notes.write_text("dear diary")
     for target in (notes, tmp_path / "x.db", tmp_path / "no" / "x.oncall"):
         left = diagnose(healthy, "--save", target)
-        assert (left.code, left.out) == (2, "")
-        assert str(target) in left.err
+        assert (left.returncode, left.stdout) == (2, "")
+        assert str(target) in left.stderr
     assert notes.read_text() == "dear diary"
     assert not (tmp_path / "x.db").exists()
 
 
-def test_a_folder_of_one_incident_is_that_incident(diagnose: Oncall, hang: Path) -> None:
-    assert diagnose(hang.parent).code == 1
-
-
-def test_a_folder_of_several_incidents_asks_which(
-    diagnose: Oncall, hang: Path, healthy: Path
-) -> None:
+def test_a_folder_of_several_incidents_asks_which(hang: Path, healthy: Path) -> None:
     left = diagnose(hang.parent)
-    assert left.code == 2
-    assert str(hang) in left.err
-    assert str(healthy) in left.err
+    assert left.returncode == 2
+    assert str(hang) in left.stderr
+    assert str(healthy) in left.stderr
 
 
-def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
+def test_as_it_stood_before_the_hang(hang: Path) -> None:
     before = diagnose(hang, "--at", "02:44:30")
-    assert before.code == 3
-    assert before.out.startswith("? Inconclusive: 4 of 4 ranks are in AllReduce 15")
-    assert diagnose(hang, "--since", "1 min").code == 1
+    assert before.returncode == 3
+    assert before.stdout.startswith("? Inconclusive: 4 of 4 ranks are in AllReduce 15")
+    assert diagnose(hang, "--since", "1 min").returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -297,25 +255,23 @@ def test_as_it_stood_before_the_hang(diagnose: Oncall, hang: Path) -> None:
         (("HANG", "nowhere"), "only one saved incident"),
     ],
 )
-def test_what_cannot_be_is_said(
-    diagnose: Oncall, hang: Path, arguments: tuple[str, ...], said: str
-) -> None:
+def test_what_cannot_be_is_said(hang: Path, arguments: tuple[str, ...], said: str) -> None:
     folder = hang.parent / "folder.oncall"
     folder.mkdir()
     places = {"HANG": hang, "FOLDER": folder}
     left = diagnose(*(places.get(one, one) for one in arguments))
-    assert left.code == 2
-    assert left.out == ""
-    assert said in left.err
+    assert left.returncode == 2
+    assert left.stdout == ""
+    assert said in left.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b"junk" * 100, b"\0" * 8 + b"DUCK" + b"\0" * 4000])
-def test_a_damaged_incident(diagnose: Oncall, tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_incident(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.oncall"
     path.write_bytes(content)
     left = diagnose(path)
-    assert (left.code, left.out) == (2, "")
-    assert str(path) in left.err
+    assert (left.returncode, left.stdout) == (2, "")
+    assert str(path) in left.stderr
 
 
 def test_instants_are_utc_unless_they_say() -> None:
@@ -324,9 +280,3 @@ def test_instants_are_utc_unless_they_say() -> None:
     assert parse_instant("2026-11-20T02:42:00Z", last) == START_NS + S - 1
     assert parse_instant("2026-11-20T03:42:00+01:00", last) == START_NS + S - 1
     assert parse_instant("02:42:00.25", last) == START_NS + S // 4
-
-
-def testparse_overrides() -> None:
-    assert parse_overrides(["a.b= 3 s", "c.d=x=y"]) == {"a.b": "3 s", "c.d": "x=y"}
-    with pytest.raises(UsageError):
-        parse_overrides(["a.b="])

@@ -86,32 +86,9 @@ def test_a_folder_that_cannot_be_written_safely(launcher: str, folder: str) -> N
     assert (done.returncode, done.stdout) == (2, "")
 
 
-@pytest.mark.parametrize("launcher", ["kubernetes", "ray"])
-def test_yaml(launcher: str) -> None:
-    loaded = YAML(typ="safe").load(env(launcher, "--torch", "2.9").stdout)
-    if launcher == "kubernetes":
-        variables = {one["name"]: one["value"] for one in loaded["env"]}
-    else:
-        variables = loaded["env_vars"]
-    assert variables["TORCH_FR_BUFFER_SIZE"] == "2000"
-    assert "TORCH_NCCL_TRACE_BUFFER_SIZE" not in variables
-
-
-def test_deepspeed_takes_no_comments() -> None:
-    done = env("deepspeed")
-    assert all(line.count("=") and not line.startswith("#") for line in done.stdout.splitlines())
-    assert "# NCCL_DEBUG: " in done.stderr
-
-
 def test_a_wrong_version_is_an_error() -> None:
     done = env("ray", "--torch", "newest")
     assert (done.returncode, "is not a version" in done.stderr) == (2, True)
-
-
-def test_names_by_version() -> None:
-    assert "TORCH_FR_BUFFER_SIZE" not in names("2.7.1")
-    assert "TORCH_NCCL_TRACE_BUFFER_SIZE" in names("2.7.1")
-    assert {"TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"} <= names().keys()
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,6 @@ def test_a_shell_takes_it_over(tmp_path: Path) -> None:
     assert found["ONCALL_JOB_CONFIG"] == "tp=2 pp=4"
 
 
-def test_what_was_preloaded_stays(tmp_path: Path) -> None:
-    done = hooks("env", "torchrun", "--run-dir", str(tmp_path))
-    found = environment_after(done.stdout, LD_PRELOAD="libm.so.6")
-    assert found["LD_PRELOAD"] == f"{hooks_library()}:libm.so.6"
-
-
 def test_work_requests_take_a_second_library(tmp_path: Path) -> None:
     both = f"{hooks_library()}:{verbs_library()}"
     found = environment_after(hooks("env", "--verbs", "--run-dir", str(tmp_path)).stdout)
@@ -170,10 +164,6 @@ def test_what_is_installed_may_be_older_than_the_package(tmp_path: Path) -> None
     assert done.stdout == f"{tmp_path}/liboncall_hooks.so\n"
     assert f"rm -r {tmp_path}/versions/0.0.9-before" in done.stderr
     assert "ONCALL_HOOKS_DIR" not in done.stderr
-
-
-def test_a_folder_of_another_name_is_asked_to_launchers(tmp_path: Path) -> None:
-    assert f"export ONCALL_HOOKS_DIR={tmp_path}\n" in hooks("install", str(tmp_path)).stderr
 
 
 @pytest.mark.parametrize("folder", ["/dev/null/hooks", "with space", "a:b", "a,b"])

@@ -65,29 +65,8 @@ def test_reading_recordings_loads_no_sockets(python_prints: Callable[[str], str]
     assert python_prints(code) == "False"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--min-coverage", "2"], "Invalid value for '--min-coverage'"),
-        (["--format", "jso"], "Invalid value for '--format'"),
-        (["--rules", "/nowhere"], "/nowhere: no such file or folder"),
-    ],
-)
-def test_values_that_need_conversion_are_checked(arguments: list[str], said: str) -> None:
-    wrong = oncall("diagnose", *arguments, "/nowhere")
-    assert wrong.returncode == ExitCode.BAD_INPUT
-    assert said in wrong.stderr
-
-
 def test_version() -> None:
     assert oncall("--version").stdout.startswith("oncall ")
-
-
-def test_a_misspelt_command_is_guessed() -> None:
-    wrong = oncall("diagnos")
-    assert wrong.returncode == ExitCode.BAD_INPUT
-    assert "Did you mean 'diagnose'?" in wrong.stderr
-    assert wrong.stdout == ""
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

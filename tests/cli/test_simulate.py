@@ -9,7 +9,6 @@ import duckdb
 import pytest
 
 from oncall.cli.simulate import simulate
-from oncall.core.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident
 from oncall.node.store.catalog import sealed_shards
 
@@ -52,13 +51,6 @@ def test_the_seed_can_be_given(scenario: Path, tmp_path: Path) -> None:
             return incident.con.execute("FROM ops ORDER BY ALL").fetchall()
 
     assert ops("a", 3) == ops("b", 3) != ops("c", None)
-
-
-def test_what_cannot_be_done_is_said(scenario: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no\.yaml"):
-        simulate(tmp_path / "no.yaml", tmp_path)
-    with pytest.raises(UsageError, match="cannot"):
-        simulate(scenario, scenario / "below a file")
 
 
 def test_a_data_folder_a_node_as_collectors_write_them(tmp_path: Path) -> None:

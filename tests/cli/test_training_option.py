@@ -60,16 +60,6 @@ def test_files_of_every_form(tmp_path: Path, name: str, content: str) -> None:
     assert reported["origin"] == name
 
 
-def test_what_the_recording_says_stays_where_nothing_is_reported() -> None:
-    training = read_training("pp=2")
-    assert training is not None
-    with Incident.empty() as incident:
-        incident.append("jobs", {"job": ["j"], "world_size": 8, "tp": 2, "pp": 4, "layers": 48})
-        apply_training(incident, training, "j")
-        rows = incident.con.execute("SELECT tp, pp, layers FROM jobs").fetchall()
-    assert rows == [(2, 2, 48)]
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

@@ -196,23 +196,6 @@ def test_the_line_is_where_the_rulebook_decides(recorded: Recorded, tmp_path: Pa
     assert 0.8 * 10 < shipped.threshold < 0.8 * 26
 
 
-def test_the_baseline_is_of_the_first_part_alone() -> None:
-    buckets = Buckets.over(0, 400 * NS_PER_S)
-    value = np.full(buckets.count, 2.0)
-    value[buckets.count // 4 :] = 100.0
-    assert baseline_of(value, buckets) == pytest.approx((1.8, 2.2))
-    value[: buckets.count // 4] = np.nan
-    assert baseline_of(value, buckets) is None
-
-
-def test_one_pause_widens_no_baseline() -> None:
-    """Nor does what varies by less than a tenth leave it."""
-    value = np.full(240, 100.0)
-    value[20:22] = 3.0
-    band = baseline_of(value, Buckets(0, 10**9, 240))
-    assert band == pytest.approx((90.0, 110.0))
-
-
 def test_what_came_after_a_fault_began_is_no_baseline() -> None:
     buckets = Buckets(0, 10**9, 240)
     value = np.full(240, 2.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from oncall.console.ended import Past
 from oncall.core.diagnosis import Blame, Claim, Coverage, Diagnosis, Finding, Lost
 from oncall.core.units import NS_PER_S
-from oncall.views.words import ended_phrase, over, stops
+from oncall.views.words import ended_phrase, over
 
 NOW_NS = 1_760_000_000 * NS_PER_S
 
@@ -84,21 +84,6 @@ def test_what_slows_the_job_no_more_has_ended_though_the_evidence_still_holds_it
     assert [one.id for one in past.present(again).findings] == ["F2"]
 
 
-def test_a_stop_whose_verdict_changes_is_one() -> None:
-    later = finding(2, 6, "H2", title="Inconsistent operations")
-    past = seen((10, diagnosed(finding(7, 5))), (20, diagnosed(later)), (30, diagnosed()))
-    [ended] = past.ended
-    assert (ended.finding.verdict, ended.since_ns) == ("H2", at(5))
-
-
-def test_what_a_stop_explains_later_is_listed_once() -> None:
-    symptom = finding(5, 4, claim=Claim("symptom", frozenset({"stop"})))
-    known = replace(symptom, effect="Not-entered hang")
-    assert stops(known) and not stops(symptom)
-    past = seen((10, diagnosed(symptom)), (15, diagnosed(known)), (20, diagnosed()))
-    assert [one.finding.effect for one in past.ended] == ["Not-entered hang"]
-
-
 def test_nothing_ends_while_the_job_is_stopped_or_too_little_is_seen() -> None:
     stopped = seen((10, diagnosed(slow(3, 2))), (20, diagnosed(finding(5, 15))))
     assert not stopped.ended
@@ -120,12 +105,6 @@ def test_what_a_stop_cost_counts_with_it_and_is_no_fault_of_now() -> None:
     assert not past.after(diagnosed(cost), at(50), lambda _: None).going_on
 
 
-def test_what_became_a_consequence_has_not_ended() -> None:
-    explained = replace(slow(3, 2), id="F2", explained_by="F1")
-    root = replace(slow(4, 2), title="Slow pipeline stage")
-    assert not seen((10, diagnosed(slow(3, 2))), (20, diagnosed(root, explained))).ended
-
-
 def test_the_same_once_more_is_counted_and_the_newest_comes_first() -> None:
     past = seen(
         (10, diagnosed(finding(5, 4))),
@@ -138,12 +117,6 @@ def test_the_same_once_more_is_counted_and_the_newest_comes_first() -> None:
     assert sorted(said) == [("S1", 1), ("STOPPED", 2)]
     [twice] = [one for one in past.ended if one.times == 2]
     assert "2 times" in ended_phrase(twice, None) and "in all" in ended_phrase(twice, None)
-
-
-def test_events_and_information_do_not_end() -> None:
-    event = finding(5, 4, severity="warning", claim=Claim("event", frozenset({"stop"})))
-    known = replace(slow(3, 2), severity="info")
-    assert not seen((10, diagnosed(event, known)), (20, diagnosed())).ended
 
 
 def test_only_what_cost_time_is_known_to_be_over() -> None:

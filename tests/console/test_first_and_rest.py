@@ -33,11 +33,6 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved, "ROW_GROUP", 1)
 
 
-def test_small_evidence_is_judged_at_once(opened: Open, recorded: Recorded) -> None:
-    snapshot = opened(recorded("hang")).ask(GetSnapshot(first=True))
-    assert not snapshot.diagnosis.pending
-
-
 @pytest.mark.usefixtures("large")
 def test_the_hang_is_named_before_the_rest_is_judged(opened: Open, recorded: Recorded) -> None:
     session = opened(recorded("hang"))

@@ -83,9 +83,3 @@ def test_what_was_said_of_others_is_left_to_them(incident: Incident) -> None:
         ("event", "00:00:03 UTC the node's"),
         ("event", "00:00:01 UTC its own"),
     ]
-
-
-def test_what_was_not_measured_has_no_line(incident: Incident) -> None:
-    assert reported(incident) == []
-    with Incident.empty() as nothing:
-        assert reported(nothing) == []

@@ -62,13 +62,6 @@ def test_before_the_fault_all_is_well_and_versions_rise(opened: Open, recorded: 
     assert session.ask(GetSnapshot()).diagnosis.findings == end.diagnosis.findings
 
 
-def test_in_a_healthy_job_nobody_is_late(opened: Open, recorded: Recorded) -> None:
-    """Whoever computes is waited for by those that have done so."""
-    snapshot = opened(recorded("healthy")).ask(GetSnapshot())
-    assert snapshot.diagnosis.healthy
-    assert RankState.LATE not in snapshot.ranks.state and RankState.RUNNING in snapshot.ranks.state
-
-
 def test_soon_after_the_fault_the_late_are_reported_from_the_waiting(
     opened: Open, recorded: Recorded
 ) -> None:
@@ -87,12 +80,6 @@ def test_silent_ranks_are_those_that_left_nothing(opened: Open, recorded: Record
     silent = snapshot.ranks.rank[snapshot.ranks.state == RankState.UNKNOWN]
     assert silent.tolist() == list(range(8, 16))
     assert snapshot.diagnosis.coverage.ranks_seen == 8
-
-
-def test_groups_number_the_ranks_by_role(opened: Open, recorded: Recorded) -> None:
-    groups = opened(recorded("healthy")).ask(GetSnapshot()).ranks.groups
-    assert groups["tp"].tolist() == [rank // 2 for rank in range(16)]
-    assert set(groups["world"].tolist()) == {0}
 
 
 def test_rows_behind_a_step_are_those_it_counted(opened: Open, recorded: Recorded) -> None:
@@ -162,22 +149,6 @@ def test_several_jobs_are_chosen_from(
         session.ask(GetSnapshot())
     assert session.ask(OpenJob("other")).job == "other"
     session.close()
-
-
-def test_calls_on_an_unknown_communicator_do_not_keep_the_others_from_being_listed(
-    opened: Open, tmp_path: Path
-) -> None:
-    """As Megatrace logs whose recorder named no group, where not all could be found out."""
-    with Incident.empty() as incident:
-        for comm in (1, None):
-            incident.append(
-                "ops",
-                {"job": "j", "comm": comm, "seq": 0, "rank": [0, 1], "kind": "coll",
-                 "op": "AllReduce", "started_ns": 10**18, "ended_ns": 10**18 + 10**6},
-            )  # fmt: skip
-        incident.save(tmp_path / "partly.oncall")
-    snapshot = opened(tmp_path / "partly.oncall").ask(GetSnapshot())
-    assert [one.comm for one in snapshot.communicators] == [1]
 
 
 def test_what_cannot_be_read_says_so(store: RulebookStore, tmp_path: Path) -> None:

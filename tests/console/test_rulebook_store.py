@@ -127,15 +127,6 @@ def test_what_somebody_else_changed_is_not_overwritten(store: RulebookStore) -> 
     assert path.read_text() == mine
 
 
-def test_a_file_that_was_never_read_is_not_overwritten(
-    store: RulebookStore, tmp_path: Path
-) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "hang.yaml").write_text("not yet a rulebook")
-    with pytest.raises(UsageError, match="someone else changed"):
-        store.save("hang", store.text("hang"))
-
-
 def test_what_does_not_parse_is_not_saved(store: RulebookStore, tmp_path: Path) -> None:
     with pytest.raises(RulebookError):
         store.save("hang", "rulebook: hang\n")
@@ -194,15 +185,6 @@ def test_a_draft_that_the_check_refuses_is_not_tried(store: RulebookStore) -> No
         store.tried("loader", text)
     with pytest.raises(RulebookError, match="random"):
         store.test("loader", text)
-
-
-def test_tests_are_saved_beside_what_they_test(store: RulebookStore) -> None:
-    path = store.save("hang", store.text("hang").replace(OF_RELATION, "{value: 6 min, why: ours}"))
-    tests = path.with_name("hang.test.yaml")
-    assert tests.read_text() == (shipped_folder() / "hang.test.yaml").read_text()
-    tests.write_text("rulebook: hang\ntests: []\n")
-    store.save("hang", store.text("hang") + "# more\n")
-    assert tests.read_text() == "rulebook: hang\ntests: []\n"
 
 
 # ---------------------------------------------------------------------- broken

@@ -61,19 +61,6 @@ def test_the_caret_stands_below_what_is_wrong(source_line: str) -> None:
     assert caret.expandtabs().index("^") == source.expandtabs().index("age")
 
 
-def test_a_caret_may_stand_past_the_end_of_the_line() -> None:
-    assert str(Problem("a.yaml", 1, 5, "unfinished", "ab", length=0)).endswith("\n        ^")
-
-
-@pytest.mark.parametrize("column", [1, 200, 5000])
-def test_of_a_long_line_the_part_that_matters_is_shown(column: int) -> None:
-    line = "".join(str(n % 10) for n in range(1, 5001))
-    _, source, caret = str(Problem("a.yaml", 1, column, "wrong", line, length=9000)).splitlines()
-    assert len(source) <= 170
-    assert len(caret) <= len(source)
-    assert source[caret.index("^")] == line[column - 1]
-
-
 def test_every_problem_is_listed() -> None:
     problems = [Problem("a.yaml", 1, 2, "first"), Problem("b.yaml", 3, 4, "second")]
     error = RulebookError(problems)

@@ -169,12 +169,6 @@ def test_long_durations_are_rounded_to_their_smaller_unit(duration_ns: int) -> N
     assert abs(parse_duration_ns(shown) - duration_ns) <= smaller / 2
 
 
-@given(st.floats(-1e20, 1e20))
-def test_a_negative_quantity_is_the_positive_one_with_a_sign(value: float) -> None:
-    for show in (format_duration, format_bytes, format_rate):
-        assert show(-abs(value)).removeprefix("-") == show(abs(value))
-
-
 @pytest.mark.parametrize(
     ("count", "word", "text"),
     [

@@ -8,13 +8,6 @@ from oncall.evidence.incident import Incident
 from oncall.views.coverage_words import gap_phrase, seen_phrase
 
 
-def test_an_empty_incident_expects_nobody(incident: Incident) -> None:
-    coverage, notes = measure(incident.con)
-    assert (coverage.ranks, coverage.ranks_seen, coverage.nodes) == (0, 0, 0)
-    assert coverage.gaps == ()
-    assert notes == ()
-
-
 def test_a_note_on_some_recordings_names_their_ranks(incident: Incident) -> None:
     of_file, of_all = "its rank is that in the file's name", "it states no node"
     for kind, ranks, notes in (
@@ -42,19 +35,6 @@ def test_members_without_evidence_are_silent(incident: Incident) -> None:
     assert coverage.share == 0.5
 
 
-def test_a_rank_whose_tasks_were_reported_is_seen(incident: Incident) -> None:
-    incident.append("stage_tasks", {"job": "j", "rank": [0, 1], "task": "forward"})
-    coverage, _ = measure(incident.con)
-    assert (coverage.ranks, coverage.ranks_seen, coverage.gaps) == (2, 2, ())
-
-
-def test_the_world_size_expects_ranks_that_nobody_names(incident: Incident) -> None:
-    incident.append("jobs", {"job": "j", "world_size": 4})
-    incident.append("ops", {"job": "j", "comm": 1, "seq": 1, "rank": [0, 3]})
-    coverage, _ = measure(incident.con)
-    assert coverage.gaps == (Gap("left no recording", (), (1, 2), silent=True),)
-
-
 def test_a_silent_rank_whose_node_nobody_named_is_said_to_be_so(incident: Incident) -> None:
     incident.append("comms", {"job": "j", "comm": 1, "rank": [0, 1, 2]})
     incident.append("ranks", {"job": "j", "rank": [0, 1], "node": ["a", "b"]})
@@ -77,12 +57,6 @@ def test_ranks_that_only_texts_name_are_a_lower_bound(incident: Incident) -> Non
     assert seen_phrase(beyond) == "63 of at least 128 ranks · 65 ranks without data"
 
 
-def test_of_texts_the_nodes_are_those_known(incident: Incident) -> None:
-    incident.append("log_events", {"job": "j", "rank": 0, "node": "a", "kind": "echo"})
-    coverage, _ = measure(incident.con)
-    assert seen_phrase(coverage) == "1 of 1 known rank · 1/1 known nodes"
-
-
 def test_lines_of_a_log_do_not_stand_for_a_recording_that_a_rank_did_not_leave(
     incident: Incident,
 ) -> None:
@@ -93,13 +67,6 @@ def test_lines_of_a_log_do_not_stand_for_a_recording_that_a_rank_did_not_leave(
     coverage, _ = measure(incident.con)
     assert (coverage.ranks_seen, coverage.ranks) == (2, 3)
     assert coverage.gaps == (Gap("left no recording", (), (2,), silent=True),)
-
-
-def test_what_texts_state_is_no_bound(incident: Incident) -> None:
-    incident.append("jobs", {"job": "j", "world_size": 4})
-    incident.append("log_events", {"job": "j", "rank": [0, 1], "kind": "echo"})
-    coverage, _ = measure(incident.con, least=2)
-    assert seen_phrase(coverage) == "2/4 ranks · 2 ranks without data"
 
 
 def test_a_world_size_that_does_not_match_is_noted(incident: Incident) -> None:

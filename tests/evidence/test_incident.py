@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.core.errors import BadInput, MissingEvidence, UsageError
+from oncall.core.errors import BadInput, UsageError
 from oncall.evidence.incident import Incident, Words
 from oncall.evidence.schema import SCHEMA_VERSION, TABLES, Column
 
@@ -62,27 +62,6 @@ def test_every_kind_of_column_is_stored(
     assert incident.append("ops", {"stream": [0, 1, 2], column: data}) == 3
     assert values(incident, "ops", column) == expected
     assert values(incident, "ops", "peer") == [None] * 3
-
-
-def test_lists_of_lists_are_stored(incident: Incident) -> None:
-    frames = [["f at a.py:1", "g at b.py:2"], None, [], ("h at c.py:3",)]
-    incident.append("stacks", {"rank": [0, 1, 2, 3], "frames": frames})
-    rows = incident.con.execute("SELECT frames FROM stacks ORDER BY rank").fetchall()
-    assert [row[0] for row in rows] == [frames[0], None, [], ["h at c.py:3"]]
-
-
-def test_scalars_alone_are_one_row(incident: Incident) -> None:
-    assert incident.append("jobs", {"job": "j", "world_size": 8}) == 1
-    assert incident.append("jobs", {"job": None}) == 1
-    assert incident.rows("jobs") == 2
-
-
-@pytest.mark.parametrize(
-    "columns", [{}, {"rank": [], "job": "j"}, {"rank": np.array([], dtype=int)}]
-)
-def test_nothing_is_no_row(incident: Incident, columns: dict[str, Any]) -> None:
-    assert incident.append("ops", columns) == 0
-    assert incident.rows("ops") == 0
 
 
 def test_a_column_nobody_declared_is_refused(incident: Incident) -> None:
@@ -147,14 +126,6 @@ def saved(incident: Incident, tmp_path: Path) -> Path:
 def edit(path: Path, sql: str) -> None:
     with duckdb.connect(str(path)) as con:
         con.execute(sql)
-
-
-def test_every_table_comes_back(saved: Path) -> None:
-    with Incident.open(saved) as opened:
-        for table in TABLES:
-            rows = opened.con.execute(f"FROM {table.name} ORDER BY ALL NULLS LAST").fetchall()
-            row = tuple(example(column) for column in table.columns)
-            assert rows == [row, (None,) * len(row)], table.name
 
 
 def test_an_opened_file_is_neither_held_nor_changed(saved: Path) -> None:
@@ -232,17 +203,6 @@ def test_a_view_in_a_file_from_elsewhere_reads_nothing(saved: Path, tmp_path: Pa
         assert opened.rows("jobs") == 0
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"junk\n" * 1000, b"SQLite format 3\0" + bytes(4096), b"PAR1"]
-)
-def test_what_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "junk.oncall"
-    path.write_bytes(content)
-    with pytest.raises(BadInput, match=r"junk\.oncall: "):
-        Incident.open(path)
-    assert path.read_bytes() == content
-
-
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
 def test_a_truncated_file_is_refused(saved: Path, share: float) -> None:
     content = saved.read_bytes()
@@ -306,22 +266,6 @@ def test_a_misspelt_table_is_an_error_not_a_python_variable(incident: Incident) 
         incident.con.execute("SELECT * FROM opps")
 
 
-def test_a_table_is_missing_until_it_holds_a_row(incident: Incident) -> None:
-    assert incident.missing("ops") == ("ops",)
-    with pytest.raises(MissingEvidence, match="ops needs missing evidence: ops"):
-        incident.require(["ops"])
-    incident.append("ops", {"rank": 1})
-    assert incident.missing("ops") == ()
-    incident.require(["ops"])
-
-
-def test_leaving_the_context_closes_the_database() -> None:
-    with Incident.empty() as incident:
-        assert incident.rows("ops") == 0
-    with pytest.raises(duckdb.Error):
-        incident.rows("ops")
-
-
 def test_a_file_written_to_the_schema_by_another_tool_is_read(saved: Path) -> None:
     edit(saved, "DROP TABLE meta")
     with Incident.open(saved) as incident:
@@ -338,12 +282,6 @@ def test_an_incident_of_too_many_rows_is_refused_by_its_count(
     monkeypatch.setattr("oncall.core.room.most_rows", lambda: 999)
     with pytest.raises(BadInput, match="holds 1,000 rows; 999 can be opened"):
         Incident.open(path)
-
-
-def test_what_is_missing_is_found_anew_when_rows_came(incident: Incident) -> None:
-    assert incident.missing("operations") == ("ops",)
-    incident.append("ops", {"job": "j", "comm": [1], "seq": [1], "rank": [0]})
-    assert incident.missing("operations") == ()
 
 
 @pytest.mark.parametrize("rows", [2, 100])

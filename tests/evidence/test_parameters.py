@@ -67,15 +67,6 @@ def test_a_replaced_value_reaches_all_that_read_it(declared: dict[str, Relation]
     assert select_of(declared["late"], {}).endswith("bytes > 300000000000")
 
 
-def test_what_did_not_change_is_not_computed_again() -> None:
-    with Incident.empty() as incident:
-        incident.append("ops", {"rank": [1], "bytes": [0]})
-        ranks(incident, "counted")
-        incident.con.execute("UPDATE counted SET rank = 9").fetchall()
-        incident.replace_parameters({"late.long": parse_quantity("1 min")})
-        assert ranks(incident, "counted") == [9]
-
-
 def test_a_value_of_another_dimension_or_for_nodes_is_refused() -> None:
     assert replacement("late.long", "`x`", "30 s").value == 30 * 10**9
     with pytest.raises(UsageError, match="`x` is a duration such as 5 min, `3 GB` is a bytes"):

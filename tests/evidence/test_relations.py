@@ -72,17 +72,6 @@ def test_a_relation_is_computed_once_and_only_if_required(incident: Incident) ->
     assert not exists(incident, "unused")
 
 
-def test_a_view_follows_the_table_it_rewrites(incident: Incident) -> None:
-    @relation("seen", reads=["ops"], columns=RANK, source="test", view=True)
-    def seen() -> str:
-        return "SELECT rank FROM ops"
-
-    incident.append("ops", {"rank": [1]})
-    incident.require(["seen"])
-    incident.append("ops", {"rank": [2]})
-    assert incident.rows("seen") == 2
-
-
 def test_a_view_of_evidence_that_is_complete_may_be_stored(incident: Incident) -> None:
     @relation("seen", reads=["ops"], columns=RANK, source="test", view=True)
     def seen() -> str:
@@ -115,19 +104,6 @@ def failing(error: BaseException) -> list[str]:
         return "SELECT rank FROM ops"
 
     return computed
-
-
-def test_a_relation_may_yield_its_rows_in_parts(incident: Incident) -> None:
-    @relation("parts", reads=["ops"], columns=RANK, source="test")
-    def parts(con: duckdb.DuckDBPyConnection) -> Iterator[dict[str, list[int]]]:  # noqa: ARG001
-        yield {"rank": [1, 2]}
-        yield {"rank": []}
-        yield {"rank": [3]}
-
-    incident.append("ops", {"rank": [3]})
-    incident.require(["parts"])
-    found = incident.con.execute("SELECT rank FROM parts ORDER BY rank").fetchall()
-    assert found == [(1,), (2,), (3,)]
 
 
 def test_of_a_relation_that_fails_in_its_second_part_nothing_is_kept(incident: Incident) -> None:
@@ -221,16 +197,6 @@ def test_a_relation_rests_on_the_tables_below_it() -> None:
     assert base_tables(["beside", "nics"]) == {"ops", "nics"}
 
 
-def test_types_are_as_declared_whatever_the_sql_yields(incident: Incident) -> None:
-    @relation("cast_up", reads=["ops"], columns=[("n", "DOUBLE", "", "n")], source="test")
-    def cast_up() -> str:
-        return "SELECT count(*) AS n FROM ops"
-
-    incident.append("ops", {"rank": [1, 2]})
-    incident.require(["cast_up"])
-    assert incident.con.execute("SELECT n, typeof(n) FROM cast_up").fetchall() == [(2.0, "DOUBLE")]
-
-
 def test_missing_evidence_names_the_tables(incident: Incident) -> None:
     @relation("either", reads=["ops|comms", "nics"], columns=RANK, source="test")
     def either() -> str:
@@ -253,26 +219,6 @@ def test_missing_evidence_names_the_tables(incident: Incident) -> None:
     assert incident.missing("either") == ()
     assert incident.missing("above") == ("gpus",)
     assert not exists(incident, "above") and not exists(incident, "either")
-
-
-def test_an_optional_input_without_evidence_is_empty(incident: Incident) -> None:
-    @relation("counters", reads=["nics"], columns=RANK, source="test")
-    def counters() -> str:
-        return "SELECT port AS rank FROM nics"
-
-    @relation("joined", reads=["ops"], columns=RANK, source="test")
-    def joined() -> str:
-        return """
-            WITH chosen AS (SELECT rank, pid IS DISTINCT FROM rank AS other FROM ranks  -- FROM gpus
-                WHERE node = 'FROM hosts'),
-            held(rank) AS NOT MATERIALIZED (FROM chosen)
-            SELECT rank FROM ops ANTI JOIN counters USING (rank) ANTI JOIN held USING (rank)"""
-
-    assert joined.optional == ("ranks", "counters")
-    incident.append("ops", {"rank": [1, 2]})
-    incident.require(["joined"])
-    assert incident.rows("joined") == 2
-    assert incident.rows("counters") == 0
 
 
 def test_what_is_certain_to_be_empty_is_not_computed(incident: Incident) -> None:

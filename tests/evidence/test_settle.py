@@ -36,19 +36,6 @@ def test_the_row_that_ended_counts() -> None:
         assert left(incident, "seq, ended_ns") == [(1, 4 * S)]
 
 
-def test_of_what_is_in_flight_the_newest_counts() -> None:
-    seen = [{"seq": 1, "observed_ns": at * S, "done": False} for at in (30, 60, 45)]
-    with ops(*seen) as incident:
-        settle_duplicates(incident.con)
-        assert left(incident, "seq, observed_ns") == [(1, 60 * S)]
-
-
-def test_what_is_over_counts_though_nobody_reported_its_end() -> None:
-    with ops({"seq": 1, "observed_ns": 5 * S}, {"seq": 1, "enqueued_ns": 4 * S}) as incident:
-        settle_duplicates(incident.con)
-        assert left(incident, "seq, observed_ns") == [(1, None)]
-
-
 def test_of_a_queue_pair_the_newest_state_counts_beside_what_the_hook_reported() -> None:
     pair = {"node": "n", "nic": "mlx5_0", "qpn": 7}
     reported = [
@@ -102,12 +89,6 @@ def test_a_round_of_which_a_part_came_would_show_the_wrong_last_rank() -> None:
         keep_whole_rounds(incident.con)
         assert (0, 10) not in left(incident)
         assert incident.rows("ops") == len(rows)
-
-
-def test_where_nothing_was_thinned_nothing_is_dropped() -> None:
-    with ops({"seq": 1, "rank": 0}, {"seq": 2, "rank": 1}) as incident:
-        keep_whole_rounds(incident.con)
-        assert incident.rows("ops") == 2
 
 
 def test_peers_are_named_by_the_memberships_of_all_nodes() -> None:

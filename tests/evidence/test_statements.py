@@ -17,25 +17,11 @@ def test_what_was_parsed_runs_on_any_connection_with_new_values() -> None:
             assert execute(con, "FROM kept").fetchall() == [(value,)]
 
 
-def test_of_several_statements_the_last_takes_the_values() -> None:
-    with duckdb.connect() as con:
-        sql = "CREATE TABLE two (it INTEGER); INSERT INTO two VALUES (?)"
-        execute(con, sql, [7])
-        assert execute(con, "FROM two").fetchall() == [(7,)]
-
-
 def test_a_table_that_changed_its_columns_is_read_as_it_is() -> None:
     with duckdb.connect() as con:
         for columns in ("1 AS a", "1 AS a, 2 AS b"):
             con.execute(f"CREATE OR REPLACE TABLE changed AS SELECT {columns}")
             assert len(execute(con, "FROM changed").fetchall()[0]) == len(columns.split(","))
-
-
-def test_what_cannot_be_parsed_fails_each_time() -> None:
-    with duckdb.connect() as con:
-        for _ in range(2):
-            with pytest.raises(duckdb.ParserException):
-                execute(con, "SELEC 1")
 
 
 def test_no_more_is_kept_than_stated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,11 +74,6 @@ def test_a_whole_silent_node_of_a_grid_is_named() -> None:
     ]
 
 
-def test_a_pair_is_completed_from_its_siblings() -> None:
-    pairs = groups_of([(0, 4), (1, 5), (2, 6), (3, 7)], {6, 7}, "dp")
-    assert infer_members(pairs, {6, 7}) == [Member(3, 1, 6), Member(4, 1, 7)]
-
-
 def test_where_two_numbers_fit_none_is_reported() -> None:
     (group,) = groups_of([(0, 5, 7)], {5, 6}, None)
     assert infer_members([group], {5, 6}) == []
@@ -119,16 +114,3 @@ def test_one_silent_host_is_the_home_of_who_is_missing_and_that_is_noted() -> No
         "rank 3 inferred as missing members of communicators, from the ranks of the others",
         "rank 3 placed on gpu017: all other hosts answered",
     ]
-
-
-def test_of_two_silent_hosts_neither_is_taken_for_the_home() -> None:
-    with gathered({"gpu017": "cannot be reached", "gpu018": "cannot be reached"}) as incident:
-        name_unreported(incident.con)
-        assert rows(incident, "SELECT count(*) FROM ranks") == [(3,)]
-        assert rows(incident, "SELECT rank FROM comms WHERE comm_rank = 3") == [(3,)]
-
-
-def test_more_ranks_than_a_host_holds_are_not_on_one() -> None:
-    with gathered({"gpu017": "cannot be reached"}, world=12) as incident:
-        name_unreported(incident.con)
-        assert rows(incident, "SELECT count(*) FROM ranks") == [(3,)]

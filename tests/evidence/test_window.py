@@ -31,12 +31,6 @@ def three_ops(incident: Incident) -> None:
     )
 
 
-def test_one_job_is_taken_unasked(incident: Incident) -> None:
-    three_ops(incident)
-    assert window.keep_job(incident.con, None) == "j"
-    assert incident.rows("ops") == 3
-
-
 def test_of_several_jobs_one_must_be_chosen(incident: Incident) -> None:
     three_ops(incident)
     incident.append("comms", {"job": "other", "comm": 9, "rank": 0})
@@ -81,16 +75,6 @@ def test_a_task_that_ended_later_is_not_over_yet(incident: Incident) -> None:
     assert rows(
         incident, "SELECT micro_batch, ended_ns, whole FROM stage_tasks ORDER BY micro_batch"
     ) == [(0, 20, True), (1, None, False)]
-
-
-def test_a_step_and_a_flow_that_ended_later_are_not_over_yet(incident: Incident) -> None:
-    times = {"started_ns": [10, 20, 40], "ended_ns": [20, 50, 60]}
-    incident.append("flow_steps", {"job": "j", "step": [1, 2, 3], **times})
-    incident.append("flows", {"flow": [1, 2, 3], **times})
-    window.cut_after(incident.con, 30)
-    for table in ("flow_steps", "flows"):
-        rows = incident.con.execute(f"SELECT ended_ns FROM {table} ORDER BY started_ns").fetchall()
-        assert rows == [(20,), (None,)]
 
 
 def test_as_it_stood(incident: Incident) -> None:

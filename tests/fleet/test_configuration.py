@@ -30,11 +30,6 @@ def test_user_overrides_site_key_by_key(tmp_path: Path) -> None:
     )
 
 
-def test_nothing_configured_is_the_default(tmp_path: Path) -> None:
-    empty = _file(tmp_path, "empty.toml", "")
-    assert read_configuration([empty]) == FleetConfiguration()
-
-
 def test_user_file_is_under_xdg_config_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/x")
     assert configuration_files()[-1] == Path("/x/oncall/config.toml")

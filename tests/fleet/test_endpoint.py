@@ -165,12 +165,6 @@ def test_an_error_of_the_question_is_none_of_the_shards(node: Node) -> None:
         read_shards(opened, lambda shards: shards.con.execute("FROM nowhere").fetchall())
 
 
-def test_a_table_asked_for_twice_is_answered_once(node: Node) -> None:
-    once = answered(node, Request("detail", job="llama", tables=("ops",)))[1]
-    twice = answered(node, Request("detail", job="llama", tables=("ops", "ops"), comms=(7, 7)))[1]
-    assert twice == once
-
-
 def test_shards_of_after_now_are_left_out_and_said(tmp_path: Path) -> None:
     """A clock that was an hour ahead: what was written then would hide what is so now."""
     now_ns = time.time_ns()

@@ -21,21 +21,6 @@ from oncall.fleet.inventory import (
 from oncall.fleet.local import local_nodes
 
 
-@pytest.mark.parametrize(
-    ("text", "hosts"),
-    [
-        ("gpu001", ("gpu001",)),
-        ("gpu[001-003]", ("gpu001", "gpu002", "gpu003")),
-        ("gpu[001-004],!gpu[002-003]", ("gpu001", "gpu004")),
-        ("gpu[1-4]!gpu2", ("gpu1", "gpu3", "gpu4")),
-        ("r[1-2]n[1-2]", ("r1n1", "r1n2", "r2n1", "r2n2")),
-        ("10.0.0.7, gpu1.cluster.example", ("10.0.0.7", "gpu1.cluster.example")),
-    ],
-)
-def test_node_set_names_hosts(text: str, hosts: tuple[str, ...]) -> None:
-    assert sorted(expand_hosts(text)) == sorted(hosts)
-
-
 @given(st.sets(st.integers(0, 999), min_size=1, max_size=40))
 def test_folded_hosts_expand_to_themselves(numbers: set[int]) -> None:
     hosts = {f"gpu{number:03}" for number in numbers}

@@ -21,14 +21,6 @@ def test_messages_that_differ_in_the_host_alone_are_one() -> None:
     }
 
 
-def test_of_one_host_the_message_stays_as_it_is() -> None:
-    assert alike([("gpu001", "gpu001 port 22: refused")]) == {"gpu001 port 22: refused": ["gpu001"]}
-
-
-def test_a_host_whose_name_begins_anothers_is_another() -> None:
-    assert len(alike([("gpu1", "gpu11 is up"), ("gpu2", "gpu21 is up")])) == 2
-
-
 def test_what_became_of_many_is_one_line() -> None:
     outcomes = {
         name: Outcome(name, "refused", f"unknown host: {name}")

@@ -27,7 +27,7 @@ from oncall.fleet.transport import Connection
 from oncall.node.ping.ping import Pinger, Target
 from oncall.node.ping.stamped_socket import StampedSocket
 from oncall.node.store.parts import ReceivedPart
-from oncall.node.store.probe_request import ProbeRequest, ProbeTarget, parse_probe
+from oncall.node.store.probe_request import parse_probe
 from oncall.node.store.wire import WireError
 from oncall.render.text import probe as report
 from oncall.views.probe import summarise
@@ -231,17 +231,6 @@ def test_a_reading_key_refuses_to_probe_and_goes_on_reading(tmp_path: Path) -> N
         assert "probe" not in ask(process, {"ask": "hello"})["end"]["asks"]
 
 
-def test_listening_ends_with_the_connection(tmp_path: Path) -> None:
-    with endpoint(tmp_path) as process:
-        listening = ask(process, {"ask": "probe", "probe": {"do": "listen"}})["end"]["listening"]
-        address = (listening["nics"][0]["address"], listening["udp_port"])
-        assert _answers(address)
-    assert process.returncode == 0
-    assert not _answers(address)
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((address[0], listening["tcp_port"]), 30)
-
-
 def _answers(address: tuple[str, int]) -> bool:
     """Whether a ping is answered; False once it is refused."""
     pinger = Pinger("test", StampedSocket(), 60 * 10**9)
@@ -292,12 +281,6 @@ def test_a_single_question_cannot_be_a_probe(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------- its bounds
 
 TARGET = {"here": 0, "node": "b", "nic": "", "address": "::1", "udp_port": 1, "tcp_port": 2}
-
-
-def test_a_probe_is_asked_as_it_is_read() -> None:
-    probe = ProbeRequest("ping", (ProbeTarget(**TARGET),), 7)  # type: ignore[arg-type]
-    message = json.loads(probe.request().line())
-    assert parse_probe(message["probe"]) == probe
 
 
 @pytest.mark.parametrize(

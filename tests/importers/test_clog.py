@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from oncall.core.diagnosis import Diagnosis
-from oncall.core.errors import BadInput
 from oncall.core.symptom import Symptom, with_symptom
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
@@ -127,24 +126,9 @@ def test_what_is_not_used_is_counted(tmp_path: Path, incident: Incident) -> None
     assert "1 lines could not be read" in note
 
 
-def test_a_log_without_a_communicator_says_so(tmp_path: Path, incident: Incident) -> None:
-    lines = log(0, 2).splitlines()
-    with pytest.raises(BadInput, match="its rank is unknown"):
-        read(tmp_path, incident, "\n".join([lines[0], *lines[2:]]))
-
-
 def test_of_two_logs_of_a_rank_the_newer_counts(tmp_path: Path, incident: Incident) -> None:
     former = log(0, 5, size=1).replace("1714234567", "1714200000")
     read(tmp_path, incident, former, log(0, 2, size=1))
     assert incident.rows("ops") == 2
     problems = incident.con.execute("SELECT problem FROM recordings ORDER BY path").fetchall()
     assert problems == [("ignored: clog_1.log is a newer log of the same rank",), (None,)]
-
-
-def test_numbers_that_cannot_be_are_unknown(tmp_path: Path, incident: Incident) -> None:
-    large = "9" * 17
-    call = (f"C5|sig|send|in_count={large},{large}|dtype=f64|peer={large}|root=-1|comm=world",
-            "C5|Q|work_id=7|+1.000", f"split|parent=world|child=tp|ranks=0,{large}")  # fmt: skip
-    read(tmp_path, incident, log(0, 0, *call, size=1))
-    rows = incident.con.execute("SELECT count, bytes, peer, comm_peer, root FROM ops").fetchall()
-    assert rows == [(None, None, None, None, None)]

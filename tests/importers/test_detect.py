@@ -44,16 +44,6 @@ def names(found):
     ]
 
 
-def test_a_folder_is_a_job(fr, tmp_path):
-    write_job(fr, tmp_path / "llama")
-    found = load(tmp_path / "llama")
-    assert names(found) == [
-        ("llama", "llama/fr_trace_rank_0"),
-        ("llama", "llama/fr_trace_rank_1"),
-    ]
-    assert {kind for _, kind, _, _ in found} == {"flight_recorder"}
-
-
 def test_the_job_is_called_as_reported_else_after_the_folder_given(fr, tmp_path, monkeypatch):
     write_job(fr, tmp_path / "llama" / "dumps")
     assert {job for job, *_ in load(tmp_path / "llama")} == {"llama"}
@@ -62,25 +52,6 @@ def test_the_job_is_called_as_reported_else_after_the_folder_given(fr, tmp_path,
     assert {job for job, *_ in load(*files)} == {"dumps"}
     monkeypatch.chdir(tmp_path / "llama")
     assert {job for job, *_ in load(".")} == {"llama"}
-
-
-def test_one_file(fr, tmp_path):
-    write_job(fr, tmp_path / "llama")
-    assert len(load(tmp_path / "llama" / "fr_trace_rank_1")) == 1
-
-
-@pytest.mark.parametrize(("in_json", "chosen"), [(2, "pickle"), (3, "json")])
-def test_the_same_dumps_twice_are_read_once(fr, in_json, chosen, tmp_path):
-    write_job(fr, tmp_path / "llama" / "pickle")
-    write_job(fr, tmp_path / "llama" / "json", suffix=".json", entries=in_json)
-    found = load(tmp_path / "llama")
-    assert [(job, name.split("/")[0]) for job, name in names(found)] == [("llama", chosen)] * 2
-
-
-def test_a_folder_for_each_node_is_one_job(fr, tmp_path):
-    write_job(fr, tmp_path / "llama" / "gpu017", ranks=[0, 1])
-    write_job(fr, tmp_path / "llama" / "gpu018", ranks=[2, 3], start=5)
-    assert len(load(tmp_path / "llama")) == 4
 
 
 def test_folders_of_two_jobs_are_distinguished(fr, tmp_path):
@@ -98,25 +69,12 @@ def test_folders_of_two_jobs_are_distinguished(fr, tmp_path):
     ]
 
 
-def test_one_file_names_the_job(tmp_path):
-    (tmp_path / "llama-3.1.log.1.txt").write_text("[rank1]: KeyError: 7")
-    assert {job for job, *_ in load(tmp_path / "llama-3.1.log.1.txt")} == {"llama-3.1.log.1"}
-
-
 def test_jobs_of_other_sizes_or_days_are_no_parts_of_one(fr, tmp_path):
     write_job(fr, tmp_path / "a", ranks=[0, 1])
     write_job(fr, tmp_path / "b", ranks=[2, 3], start=10_000_000)
     write_job(fr, tmp_path / "c", ranks=[4, 5], world={"0": ("default_pg", range(8))})
     with pytest.raises(BadInput, match="of 3 jobs; choose one with --job: a, b, c"):
         load(tmp_path)
-
-
-def test_several_kinds_are_one_job(fr, tmp_path):
-    write_job(fr, tmp_path / "llama" / "dumps")
-    (tmp_path / "llama" / "ras.json").write_text(json.dumps(RAS))
-    found = load(tmp_path / "llama")
-    assert {job for job, *_ in found} == {"llama"}
-    assert [kind for _, kind, *_ in found] == ["flight_recorder", "flight_recorder", "nccl_ras"]
 
 
 def test_what_people_keep_beside_recordings_is_left_alone(fr, tmp_path):

@@ -139,13 +139,6 @@ def test_a_call_and_its_kernel_are_one_operation(
     ]
 
 
-def test_ranks_of_a_job_share_communicators(tmp_path: Path, incident: Incident) -> None:
-    for rank in range(4):
-        write(tmp_path, document([call(1, 10.0), kernel(20, 5, 1)], rank), f"rank{rank}.json")
-    load([tmp_path], incident)
-    assert rows(incident, "SELECT count(*), count(DISTINCT comm) FROM ops") == [(4, 1)]
-
-
 def test_a_batch_of_sends_shares_the_kernel_launched_after_it(
     tmp_path: Path, incident: Incident
 ) -> None:
@@ -174,26 +167,6 @@ def test_a_barrier_is_not_the_all_reduce_inside_it(tmp_path: Path, incident: Inc
     assert rows(incident, "SELECT seq, op, count, bytes, ended_ns FROM ops") == [
         (9, "Barrier", 0, 0, BASE_NS + 60_000)
     ]
-
-
-def test_coalesced_calls_are_one_operation(tmp_path: Path, incident: Incident) -> None:
-    events = [call(n, 10 * n, "_reduce_scatter_base", Seq=4) | {"dur": 1} for n in (1, 2, 3)]
-    write(tmp_path, document([*events, launch(5, 45), kernel(60, 9, None, 5)]))
-    load([tmp_path], incident)
-    assert rows(incident, "SELECT seq, op, count, started_ns FROM ops") == [
-        (4, "ReduceScatter", 3072, BASE_NS + 60_000)
-    ]
-
-
-def test_calls_without_numbers_are_counted_and_said_so(tmp_path: Path, incident: Incident) -> None:
-    events = [call(n, 100 * n) for n in (7, 8)]
-    for one in events:
-        del one["args"]["Seq"]
-    write(tmp_path, document(events))
-    load([tmp_path], incident)
-    assert rows(incident, "SELECT seq, started_ns FROM ops") == [(1, None), (2, None)]
-    assert "counted from the trace's beginning" in note(incident)
-    assert "no NCCL kernel is in it" in note(incident)
 
 
 def test_long_groups_are_made_whole(tmp_path: Path, incident: Incident) -> None:
@@ -257,18 +230,6 @@ def test_pipelining_tells_stage_chunk_and_micro_batch(tmp_path: Path, incident: 
         (1, 1, "backward", 0),
         (1, 0, "backward", 0),
     ]
-
-
-@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_what_was_read_of_a_torn_file_counts(tmp_path: Path, incident: Incident, name: str) -> None:
-    path = write(tmp_path, document([call(n, 10 * n) for n in range(1, 400)]), name)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) * 2 // 3])
-    load([tmp_path], incident)
-    ((read, problem),) = rows(incident, "SELECT rows, problem FROM recordings")
-    assert 50 < read < 399
-    assert f"after {read} events" in problem
-    assert ("unpacked" if name.endswith("gz") else "at character") in problem
 
 
 def test_an_event_that_is_no_json_is_skipped(tmp_path: Path, incident: Incident) -> None:

@@ -134,18 +134,6 @@ def test_which_logs_are_of_one_job(other: Identity, why: str) -> None:
     assert all(why in problem for problem in left_out.values())
 
 
-def test_a_log_of_each_rank_or_host_is_of_one_job() -> None:
-    """Whenever each says something, and though most do not know the size."""
-    logs = {
-        Path(f"rank{rank}.log"): Identity(
-            "log", 64 if rank == 0 else None, frozenset(), frozenset({(rank, f"n{rank}")}),
-            NOW + rank * MINUTE, NOW + (rank if rank % 2 else 600) * MINUTE,
-        )
-        for rank in range(64)
-    }  # fmt: skip
-    assert files_of_others(logs, None) == {}
-
-
 @pytest.mark.parametrize(("chosen", "size"), [(None, 8), ("old.log", 64)])
 def test_of_two_logs_the_newer_is_read_unless_the_other_is_chosen(
     tmp_path: Path, chosen: str | None, size: int
@@ -175,15 +163,6 @@ def test_a_time_that_is_only_the_file_s_is_none(fr: SimpleNamespace, tmp_path: P
         load([tmp_path / "train"], incident)
         assert incident.rows("ops") == 2
         assert not incident.is_empty("logged_steps")
-
-
-def test_the_other_job_can_be_chosen(fr: SimpleNamespace, tmp_path: Path) -> None:
-    dumps(fr, tmp_path / "train", {0: 0, 1: 0})
-    (tmp_path / "train" / "train.log").write_text(a_log("2025-12-20", 64))
-    with Incident.empty() as incident:
-        load([tmp_path / "train"], incident, "flight_recorder")
-        assert incident.rows("ops") == 2
-        assert incident.is_empty("logged_steps")
 
 
 def test_a_dump_that_a_former_job_left_is_not_used(fr: SimpleNamespace, tmp_path: Path) -> None:
@@ -234,11 +213,3 @@ def test_calls_guessed_from_what_ran_give_way_to_those_that_a_recorder_knows() -
         keep_one_recorder(incident, [profile, dumps])
         kept = "SELECT count(*), count(bytes) FROM ops"
         assert incident.con.execute(kept).fetchall() == [(8, 8)]
-
-
-@pytest.mark.parametrize("says", [{}, {"done": True}, {"done": True, "bytes": 4}])
-def test_recorders_that_know_as_much_both_count(says: dict[str, object]) -> None:
-    with Incident.empty() as incident:
-        both = [recorded(incident, kind, 1, range(2), **says) for kind in ("kineto", "rings")]
-        keep_one_recorder(incident, both)
-        assert incident.con.execute("SELECT count(*) FROM ops").fetchall() == [(16,)]

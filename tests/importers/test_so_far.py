@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 from pathlib import Path
 
 import pytest
@@ -40,14 +39,6 @@ def test_what_a_log_reports_first_is_said_while_the_rest_is_read(tmp_path: Path)
     assert "CUDA out of memory" in so_far.found
     said = ReadSoFar(9 << 20, 3 << 20, so_far.found, began_s=100.0).phrase(110.0)
     assert said.startswith("3 MiB of 9 MiB, 307 KiB/s, 20 s left; found: torch.OutOfMemoryError")
-
-
-def test_so_are_dumps_that_several_processes_read(tmp_path: Path) -> None:
-    dump = FIXTURES / "flight_recorder" / "not_entered"
-    for rank in range(512):
-        shutil.copy(next(dump.iterdir()), tmp_path / f"fr_trace_rank_{rank}")
-    so_far = read(tmp_path)
-    assert so_far.bytes >= so_far.total_bytes == sum(p.stat().st_size for p in tmp_path.iterdir())
 
 
 def test_says_how_much_how_fast_and_how_long() -> None:

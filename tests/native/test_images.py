@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from oncall.core.errors import BadInput
 from oncall.fleet.doctor_images import hooks_for_launchers, image_in, images_here, images_status
 from oncall.native.elf import ElfFile
-from oncall.native.images import CLibrary, c_library_of_folder, survey, why_not_loaded
+from oncall.native.images import c_library_of_folder, survey
 
 
 @pytest.fixture(scope="module")
@@ -123,12 +122,6 @@ def test_an_image_in_a_folder(
     assert len(image.problems) == 1
 
 
-def test_an_image_of_musl_in_a_folder(tmp_path: Path, hooks: list[ElfFile]) -> None:
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib/ld-musl-aarch64.so.1").write_bytes(b"")
-    assert "record nothing" in image_in(hooks, tmp_path).text
-
-
 def test_a_link_out_of_the_image_is_not_followed(
     tmp_path: Path, libc_of: Callable[[str], Path]
 ) -> None:
@@ -137,10 +130,3 @@ def test_a_link_out_of_the_image_is_not_followed(
     (tmp_path / "image/lib64/libc.so.6").symlink_to(libc_of("2.39"))
     with pytest.raises(BadInput, match=r"holds no libc\.so\.6"):
         c_library_of_folder(tmp_path / "image")
-
-
-def test_the_newest_version_that_a_library_needs_decides(hooks: list[ElfFile]) -> None:
-    newer = replace(hooks[0], versions=(("libc.so.6", "GLIBC_2.34"), ("libc.so.6", "GLIBC_2.4")))
-    assert "need glibc 2.34" in why_not_loaded([hooks[1], newer], CLibrary("", (2, 31)))
-    assert why_not_loaded([newer], CLibrary("", (2, 34))) == ""
-    assert why_not_loaded([newer], CLibrary("", None)) == ""

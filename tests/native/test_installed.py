@@ -59,12 +59,6 @@ def test_nodes_may_be_of_another_architecture(tmp_path: Path) -> None:
         assert {read_elf(tmp_path / name).machine for name in NAMES} == {architecture}
 
 
-def test_a_container_may_have_it_elsewhere(tmp_path: Path) -> None:
-    install(tmp_path / "here")
-    (tmp_path / "here").rename(tmp_path / "there")
-    assert read_elf(tmp_path / "there" / HOOKS).soname == HOOKS
-
-
 def test_everyone_may_read_it_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
@@ -159,15 +153,6 @@ def test_who_is_killed_leaves_the_old_or_the_new(
     assert not killed and len(found) > 20
     assert found == sorted(found, reverse=True)  # first the old ones, then the new
     assert set(found) == {b"first", b"again"}
-
-
-def test_a_file_that_lay_there_gives_way(tmp_path: Path) -> None:
-    """Hooks that someone had copied there by hand, and that jobs may have loaded."""
-    (tmp_path / HOOKS).write_bytes(b"copied")
-    with (tmp_path / HOOKS).open("rb") as loaded:
-        install(tmp_path)
-        assert loaded.read() == b"copied"
-    assert (tmp_path / HOOKS).is_symlink()
 
 
 def test_what_was_changed_since_is_said(tmp_path: Path) -> None:

@@ -129,17 +129,6 @@ def test_every_transaction_holds_the_bookmark_of_exactly_its_rows(
     assert sealed_rows("SELECT count(*) FROM ops") == [(10 * min(pieces, 3),)]
 
 
-def test_what_was_read_is_marked_where_it_has_no_rows_yet(config: Configuration) -> None:
-    """Operations that began and did not end: a kill then forgets none of them."""
-    recorder = _recorder(config)
-    recorder.add([], {"rings": {"ring": 1, "in_flight": b"1"}})
-    recorder.commit(SECOND_NS)
-    recorder.close()
-    recover(Place(config.data_dir, config.node), 2 * SECOND_NS)
-    found = recall(config.data_dir, config.node)
-    assert found == {"rings/ring": 1, "rings/in_flight": b"1"}
-
-
 def test_a_log_without_its_store_is_set_aside(config: Configuration) -> None:
     place = Place(config.data_dir, config.node)
     place.live_log.write_bytes(b"of another store")

@@ -162,30 +162,6 @@ def test_a_kill_between_two_pieces_of_a_commit_stores_nothing_twice(
     assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(2,)]
 
 
-def test_an_end_that_was_lost_is_found_though_the_next_collector_is_killed_too(
-    config: Configuration, rings: Path, sealed_rows: Rows
-) -> None:
-    ring, ends = open_operations(rings)
-    first = committed(config)
-    lose(first, ring, ends[:2])
-    second = committed(config)
-    killed(second)
-    take_over(config)
-    assert sealed_rows(STILL_OPEN) == [(4,)]
-
-
-def test_what_a_collector_read_before_its_first_commit_is_counted_too(
-    config: Configuration, rings: Path, sealed_rows: Rows
-) -> None:
-    ring, _ = open_operations(rings)
-    first = started(config)
-    first._drain(first._clock())
-    killed(first)
-    started(config).finish()
-    read = int(ring.header["head"][0])
-    assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'") == [(read,)]
-
-
 def test_one_that_dies_between_two_stores_leaves_its_bookmarks_too(
     config: Configuration, rings: Path
 ) -> None:
@@ -211,18 +187,6 @@ def test_a_process_that_ended_meanwhile_has_nothing_in_flight(
     ring.close()
     take_over(config)
     assert sealed_rows(STILL_OPEN) == []
-
-
-def test_what_is_in_flight_stays_so_behind_a_restart(
-    config: Configuration, rings: Path, sealed_rows: Rows
-) -> None:
-    open_operations(rings)
-    for _ in range(3):
-        agent = started(config)
-        agent.step()
-        agent.finish()
-    assert sealed_rows(STILL_OPEN) == [(2,), (3,), (4,)]
-    assert sealed_rows("SELECT count(*) FROM ops WHERE seq = 3") == [(3,)]
 
 
 def test_operations_are_kept_for_who_reads_them_alike() -> None:
@@ -278,24 +242,3 @@ def test_what_ended_before_older_ones_is_recorded_once(
     ]
     ended = "SELECT seq FROM ops WHERE ended_ns IS NOT NULL AND seq > 4 ORDER BY seq"
     assert sealed_rows(ended) == [(5,), (6,)]
-
-
-def test_also_if_the_collector_is_killed_between(
-    config: Configuration, rings: Path, sealed_rows: Rows
-) -> None:
-    ring, ends = open_operations(rings)
-    first = started(config)
-    first.step()
-    ring.append(ends[-1:])  # of the last one entered
-    first._drain(first._clock())
-    first._commit(first._clock())
-    lose(first, ring, ends[:1])
-    second = started(config)
-    second.step()
-    second.seal(second._clock())
-    assert sealed_rows("SELECT seq FROM ops WHERE observed_ns IS NOT NULL") == [(3,)]
-    ring.append(ends[1:2])
-    second.finish()
-    assert sealed_rows("SELECT seq, count(*) FROM ops WHERE done GROUP BY seq ORDER BY seq") == [
-        (seq, 1) for seq in (1, 2, 3, 4)
-    ]

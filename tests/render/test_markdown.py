@@ -33,20 +33,6 @@ def test_golden(hang: Diagnosis) -> None:
     assert text == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_stacks_sql_and_commands_are_code_blocks(hang: Diagnosis) -> None:
-    blocks = {
-        token.info: token.content
-        for token in tokens(to_markdown(hang, explain=True))
-        if token.type == "fence"
-    }
-    assert "next at /opt/train/data/loader.py:211" in blocks[""]
-    assert "<module> at /opt/train/main.py:41" in blocks[""]
-    assert "waited_ns > $hang_after" in "".join(
-        token.content for token in tokens(to_markdown(hang, explain=True)) if token.info == "sql"
-    )
-    assert blocks["sh"].startswith("ssh gpu017 py-spy dump")
-
-
 def test_a_fence_in_the_evidence_does_not_end_the_block(hang: Diagnosis) -> None:
     root = hang.findings[0]
     stack = replace(root.stacks[0], frames=("```", "<script>alert(1)</script>"))

@@ -71,19 +71,6 @@ def test_latency_within_hosts_is_what_end_to_end_takes_beyond_the_network(
     assert "in hosts" in text_of(incident)
 
 
-def test_what_is_lost_comes_before_what_is_slow(incident: Incident) -> None:
-    measure(
-        incident,
-        "network",
-        lambda node, *_: (90 if node == NODES[0] else 15) * US,
-        lambda node, target, number: {node, target} == {NODES[1], BAD} and number < 5,
-    )
-    summary = summarise(incident.con)
-    assert [(pair.lost, pair.median_ns) for pair in summary.pairs[:2]] == [(5, None)] * 2
-    assert {node.node for node in summary.nodes[:2]} == {NODES[1], BAD}
-    assert "100%" in text_of(incident)
-
-
 def test_nothing_measured_is_no_table_and_no_crash(incident: Incident) -> None:
     outcomes = {"gpu009": Outcome("gpu009", "timeout", "no answer within 20 s")}
     summary = summarise(incident.con)

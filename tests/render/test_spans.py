@@ -11,7 +11,6 @@ from oncall.render.text.lines import (
     ascii_units,
     joined,
     line,
-    line_of,
     plain_lines,
     wrapped,
     wrapped_line,
@@ -40,12 +39,6 @@ def test_parts_are_joined_and_cut() -> None:
     text = joined([line("┃", "fault"), line("way")], "; ")
     assert str(text) == "┃; way" and text.spans[0] == Span("┃", "fault")
     assert str(text.cut(4)) == "┃; …" and str(text.first(4)) == "┃; w"
-
-
-def test_characters_of_one_style_are_one_span() -> None:
-    assert line_of("a[b]", ["text", "fault", "fault", "fault"]) == Line(
-        (Span("a"), Span("[b]", "fault"))
-    )
 
 
 def test_units_are_spelled_in_ascii() -> None:

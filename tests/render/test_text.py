@@ -30,32 +30,6 @@ def test_golden(name: str, explain: bool, request: pytest.FixtureRequest) -> Non
     assert text == path.read_text(encoding="utf-8")
 
 
-def test_first_line_is_the_verdict(hang: Diagnosis) -> None:
-    first = to_text(hang).splitlines()[0]
-    assert "CRITICAL" in first
-    assert "Not-entered hang: rank 5 on gpu017, since 2026-11-20" in first
-
-
-def test_a_command_stays_whole_on_its_own_line(hang: Diagnosis) -> None:
-    lines = [line.strip() for line in to_text(hang).splitlines()]
-    assert (
-        "ssh gpu017 py-spy dump --native --pid 48211 --locals --some-very-long-option=yes" in lines
-    )
-
-
-def test_a_cut_is_said(hang: Diagnosis) -> None:
-    text = to_text(hang)
-    assert "train_step at /opt/train/loop.py:140" in text
-    assert "main at /opt/train/main.py:33" not in text
-    assert "… 3 more, with --explain" in text
-
-
-def test_low_coverage_is_not_called_healthy(healthy: Diagnosis, unseen: Diagnosis) -> None:
-    assert to_text(healthy).startswith("✔ No fault found\n")
-    assert "✔" not in to_text(unseen)
-    assert "ranks 3-15 (13 ranks): left no recording" in to_text(unseen)
-
-
 def test_nothing_checked_is_not_called_healthy() -> None:
     text = to_text(Diagnosis("j", None, None, Coverage(0, 0, 0, 0), ()))
     assert text.startswith("? Inconclusive: no rulebook had the evidence it needs\n")

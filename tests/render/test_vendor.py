@@ -99,13 +99,6 @@ def test_a_nic_has_the_commands_of_its_interface(incident: Incident) -> None:
     assert "ssh gpu017 ethtool -m ens1\n" in ticket
 
 
-def test_a_part_of_which_nothing_is_known_is_named_all_the_same(incident: Incident) -> None:
-    ticket = vendor_ticket(incident, blamed("gpu", gpu="0000:ff:00.0"))
-    assert "Part: GPU of gpu017\n" in ticket
-    assert "PCI address    0000:ff:00.0\n" in ticket
-    assert "It reported nothing that was recorded." in ticket
-
-
 def test_a_part_of_a_host_that_no_line_names_is_blamed_all_the_same(incident: Incident) -> None:
     """As a kernel's log that was saved without the host's name."""
     said = {"source": ["kernel"], "code": ["xid_79"], "device": ["0000:9b:00.0"]}

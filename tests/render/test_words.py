@@ -92,31 +92,6 @@ def test_headline_names_every_severity_by_word(hang: Diagnosis, two_roots: Diagn
     assert words.roots(hang) == hang.findings[:1]
 
 
-def test_ranks_of_one_host_that_stopped_alike_are_one_cause(hang: Diagnosis) -> None:
-    alike = [
-        replace(
-            hang.findings[0],
-            id=f"F{rank}",
-            blame=(Blame("rank", {"rank": rank, "node": "gpu002"}),),
-            explained_by=None,
-        )
-        for rank in (2, 3)
-    ]
-    said = words.headline(replace(hang, findings=tuple(alike)))[2]
-    assert said.startswith(f"{hang.findings[0].title}: ranks 2-3 on gpu002, since ")
-    elsewhere = replace(alike[1], blame=(Blame("rank", {"rank": 3, "node": "gpu009"}),))
-    said = words.headline(replace(hang, findings=(alike[0], elsewhere)))[2]
-    assert said.startswith("2 root causes. ")
-
-
-def test_what_costs_nothing_does_not_hide_that_the_answer_is_uncertain(hang: Diagnosis) -> None:
-    noticed = replace(hang.findings[0], severity="info")
-    doubted = replace(hang, findings=(noticed,), undecided="no durations are recorded")
-    glyph, severity, said = words.headline(doubted)
-    assert (glyph, severity) == ("?", None)
-    assert said == "Inconclusive: no durations are recorded; and 1 lesser finding"
-
-
 def test_the_next_command_of_an_inconclusive_one_is_what_would_decide(hang: Diagnosis) -> None:
     assert words.next_command(hang) == words.first_command(hang.findings[0].next) != ""
     noticed = replace(hang.findings[0], severity="info")
@@ -124,14 +99,6 @@ def test_the_next_command_of_an_inconclusive_one_is_what_would_decide(hang: Diag
     doubted = replace(hang, findings=(noticed,), undecided="no times", would_decide=advice)
     assert words.leading(doubted) is None
     assert words.next_command(doubted) == "oncall stacks --job llama-70b"
-
-
-def test_the_headline_is_of_the_worst_and_counts_the_rest(two_roots: Diagnosis) -> None:
-    [worst, other] = words.roots(two_roots)
-    assert (worst.severity, other.severity) == ("critical", "warning")
-    said = words.headline(two_roots)[2]
-    assert said.endswith("; and 1 lesser finding")
-    assert words.who(worst.blame) in said and words.who(other.blame) not in said
 
 
 def test_what_is_over_says_from_when_to_when(hang: Diagnosis) -> None:
@@ -151,12 +118,6 @@ def test_what_is_found_so_far(hang: Diagnosis) -> None:
     assert words.found_so_far(SoFar(3, 20)) == "3 of 20 rulebooks have run"
     early = words.found_so_far(SoFar(4, 20, hang.findings[0]))
     assert early == f"✖ {words.headline(hang)[2].split(', ')[0]} so far; 4 of 20 rulebooks have run"
-
-
-def test_consequences_of_one_kind_are_one_line(hang: Diagnosis) -> None:
-    assert words.consequences(hang, hang.findings[0]) == [
-        "F2, F3  Slow before the operation (slow S1): ranks 4-5"
-    ]
 
 
 def test_rulebooks_that_lack_evidence_share_a_line_and_others_keep_theirs() -> None:

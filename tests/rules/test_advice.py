@@ -60,37 +60,3 @@ def test_a_slow_communicator_goes_by_its_name() -> None:
     assert finding.verdict == "S2"
     assert finding.case["suspect"] == "communicator dp_1"
     assert any("dp_1" in step.say for step in finding.story)
-
-
-def slow_stage(node: str | None) -> Incident:
-    """Two pipelines of two stages; in iteration 7 the forward of rank 3 takes 400 ms, not 100."""
-    incident = Incident.empty()
-    incident.append("jobs", {"job": "j", "world_size": 4, "tp": 1, "pp": 2})
-    nodes = ["n0", "n1", "n2", node]
-    incident.append("ranks", {"job": "j", "rank": [0, 1, 2, 3], "node": nodes, "gpu": 0})
-    known = {"job": "j", "chunk": 0, "micro_batch": 0, "whole": True, "source": "recorded"}
-    for iteration in range(1, 10):
-        for rank in range(4):
-            late = 300 if iteration == 7 and rank % 2 else 0  # in the pipeline of rank 3
-            own = late if rank == 3 else 0
-            stage, began = rank // 2, 1000 * iteration
-            tasks = {
-                0: (("forward", 0, 100), ("backward", 402 + late, 602 + late)),
-                1: (("forward", 101, 201 + own), ("backward", 201 + late, 401 + late)),
-            }
-            for task, first, last in tasks[stage]:
-                times = {"started_ns": (began + first) * 10**6, "ended_ns": (began + last) * 10**6}
-                row = {"iteration": iteration, "rank": rank, "stage": stage, "task": task}
-                incident.append("stage_tasks", known | row | times)
-    return incident
-
-
-@pytest.mark.parametrize(
-    ("node", "command"),
-    [("gpu017", "`ssh gpu017 nvidia-smi -q"), (None, "`nvidia-smi -q"), ("a; b", "`nvidia-smi -q")],
-)
-def test_what_to_look_at_on_a_slow_stage_names_its_host(node: str | None, command: str) -> None:
-    with slow_stage(node) as incident:
-        (finding,) = run(incident, RULEBOOKS).findings
-    assert (finding.rulebook, finding.verdict) == ("stages", "STAGE_SLOW")
-    assert command in finding.next[0]

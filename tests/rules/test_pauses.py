@@ -52,13 +52,6 @@ def found(incident: Incident) -> dict[str, str | None]:
     return {name[f.id]: name[f.explained_by] if f.explained_by else None for f in findings}
 
 
-def test_pauses_explain_that_nobody_else_tells_why(late: Incident) -> None:
-    read(late, "a", tx_bytes=1, rx_bytes=1, pfc_rx_pause=1000, pfc_rx_pause_ns=20 * MS)
-    read(late, "b", tx_bytes=1, rx_bytes=1, pfc_tx_pause=0, pfc_tx_pause_ns=0)
-    measured = found(late)
-    assert measured == {"congestion PAUSED_UPSTREAM": None}
-
-
 def test_an_adapter_that_holds_the_network_off_is_the_root(late: Incident) -> None:
     moved: dict[str, Any] = {"tx_bytes": 10**9, "rx_bytes": 10**9}
     read(late, "a", **moved, pfc_rx_pause=500, pfc_rx_pause_ns=50 * MS, pfc_tx_pause_ns=0)

@@ -97,24 +97,6 @@ def test_shipped_then_the_sites_then_those_of_the_command_line(tmp_path: Path, s
     assert str(named(read_rulebooks(None), "hang").params["hang_after"]) == "5 min"
 
 
-def test_values_that_a_site_changes_are_the_sites(site: Path) -> None:
-    file = write(site, "rulebook: hang\noverride: {params: {hang_after: 2 min}}", "ours.yaml")
-    hang = named(read_rulebooks(site), "hang")
-    assert (hang.site_file, hang.written_here, hang.instead_of) == (str(file), False, None)
-    assert not named(read_rulebooks(site), "slow").site_file
-
-
-def test_no_folder_is_no_rulebooks(site: Path) -> None:
-    assert not read_rulebooks(site / "nowhere").set_aside
-
-
-def test_what_an_editor_leaves_is_no_rulebook(site: Path) -> None:
-    (site / ".#hang.yaml").symlink_to("somebody@somewhere")
-    write(site, "half a", ".hang.yaml")
-    write(site, "notes", "README.md")
-    assert not read_rulebooks(site).set_aside
-
-
 # ---------------------------------------------------------------------- broken
 
 
@@ -180,12 +162,6 @@ def test_two_files_of_one_rulebook_leave_the_first(site: Path) -> None:
     rulebooks = read_rulebooks(site)
     assert [one.path for one in rulebooks.set_aside] == [str(site / "b.yaml")]
     assert str(named(rulebooks, "hang").params["hang_after"]) == "7 min"
-
-
-def test_a_matter_of_style_does_not_keep_a_rulebook_out(site: Path, tiny: str) -> None:
-    write(site, tiny.replace("say: All entered.", f"say: {'far too long ' * 20}"), "tiny.yaml")
-    rulebooks = read_rulebooks(site)
-    assert not rulebooks.set_aside and named(rulebooks, "tiny")
 
 
 def test_what_the_command_line_gives_must_be_right(tmp_path: Path) -> None:

@@ -62,13 +62,6 @@ async def test_evidence_that_was_old_when_it_came_says_so() -> None:
 
 
 @piloted
-async def test_a_recording_has_no_age() -> None:
-    async with console(size=NARROW) as running:
-        await running.pass_s(100)
-        assert " old" not in running.text()
-
-
-@piloted
 async def test_a_dead_collector_is_on_the_second_line_and_no_check_mark_is_shown() -> None:
     async with console(FakeSession(dead_collector()), NARROW) as running:
         assert "collector dead on gpu018" in running.line(1)
@@ -91,11 +84,3 @@ async def test_a_lost_gateway_is_on_the_second_line_and_its_reason_beside_the_co
     async with console(session, NARROW) as running:
         assert "gateway gw07 lost" in running.line(1)
         assert "gateway gw07: not in its PATH; its nodes are asked directly" in running.text()
-
-
-@piloted
-async def test_the_fleet_tells_how_old_what_it_knows_of_a_node_is() -> None:
-    async with console(FakeSession(silent_snapshot()), NARROW) as running:
-        await running.press("2", "colon")
-        await running.type("rank 9")
-        assert "last answer 1 min 35 s ago" in running.text()

@@ -42,18 +42,6 @@ def shown(running: Running) -> int:
 
 
 @piloted
-async def test_begins_at_the_round_that_the_story_speaks_of() -> None:
-    async with console(size=(160, 48)) as running:
-        await running.press("3")
-        await until(running, lambda: "AllReduce 14" in shown_text(running))
-        assert "L dp 0-15" in running.line(2)
-        assert "the finding is about this one" in shown_text(running)
-        assert "rank 5 not entered" in shown_text(running)
-        assert "ranks 0-4,6-15 wait in AllReduce 14 of dp for rank 5" in shown_text(running)
-        assert "▼ 14" in running.line(2)
-
-
-@piloted
 async def test_rounds_before_tell_how_long_they_took() -> None:
     async with console(size=(160, 48)) as running:
         await running.press("3")
@@ -92,19 +80,6 @@ async def test_a_waiter_is_followed_and_come_back_from() -> None:
         assert running.app.current_mode == "communicators"
         await running.press("escape")
         assert running.app.current_mode != "communicators"
-
-
-@piloted
-async def test_who_stands_nowhere_else_cannot_be_followed() -> None:
-    async with console(size=(160, 48)) as running:
-        await running.press("3")
-        await until(running, lambda: shown(running) == DP)
-        await running.press("enter")
-        assert (
-            "no rank of this row is known to be blocked in another communicator" in running.text()
-        )
-        await running.press("backspace")
-        assert "you have not followed a rank here" in running.text()
 
 
 @piloted
@@ -169,16 +144,6 @@ async def test_a_job_without_communicators_says_so() -> None:
         assert "none recorded" in running.text()
         await running.press("enter")
         assert "no communicators recorded" in running.text()
-
-
-@piloted
-async def test_the_hash_and_the_ranks_can_be_copied() -> None:
-    async with console(size=(160, 48)) as running:
-        await running.press("3")
-        await until(running, lambda: shown(running) == DP)
-        screen = running.app.console_screen
-        assert screen is not None
-        assert [each.text for each in screen.copies()][1:] == [hex(DP), "rank 5"]
 
 
 @in_both_looks

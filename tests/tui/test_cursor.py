@@ -31,26 +31,6 @@ def test_the_cursor_stays_within_the_evidence(done: list) -> None:  # type: igno
         assert not (cursor.playing and cursor.follows)
 
 
-@given(st.integers(-50, -1))
-def test_a_step_back_and_on_again_is_where_one_was(steps: int) -> None:
-    there = WHOLE.stepped(steps)
-    assert there.stepped(-1).stepped(1) == there or there.at_ns == FIRST_NS
-
-
-def test_a_step_is_a_round_time_of_which_sixty_make_the_span() -> None:
-    assert WHOLE.step_ns == 10 * NS_PER_S
-    assert TimeCursor(None, 0, 3 * NS_PER_S).step_ns == NS_PER_S
-    assert TimeCursor(None, 0, 10**6 * NS_PER_S).step_ns == 3600 * NS_PER_S
-
-
-def test_playing_takes_as_long_as_its_speed_says() -> None:
-    playing = WHOLE.played()
-    assert playing.at_ns == FIRST_NS
-    assert playing.moved(3).at_ns == FIRST_NS + 30 * NS_PER_S
-    assert playing.faster(1).moved(3).at_ns == FIRST_NS + 90 * NS_PER_S
-    assert playing.moved(60).follows
-
-
 def test_evidence_without_time_has_nothing_to_move_in() -> None:
     nowhere = TimeCursor()
     assert not nowhere.movable

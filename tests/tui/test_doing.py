@@ -12,7 +12,7 @@ import pytest
 from oncall.console.evidence_queries import ArchiveSolved
 from oncall.console.queries import GetReport, RunCommand
 from oncall.core.errors import UsageError
-from oncall.render.markdown import to_line, to_ticket
+from oncall.render.markdown import to_ticket
 from oncall.tui.shell.notes import Note, add_note, notes_file, read_notes
 from oncall.views.snapshot import Snapshot
 
@@ -63,17 +63,6 @@ async def test_a_command_is_shown_before_it_runs_and_its_output_kept() -> None:
 
 
 @piloted
-async def test_a_command_without_a_node_runs_on_the_blamed_one() -> None:
-    session = FakeSession(suggesting("journalctl --since -1h"))
-    session.answers[RunCommand] = lambda query: f"{query.blamed}: -- No entries --"
-    async with console(session, (100, 30)) as running:
-        await running.press("exclamation_mark")
-        assert "on gpu017:  journalctl --since -1h" in running.text()
-        await running.press("enter")
-        assert "gpu017: -- No entries --" in running.text()
-
-
-@piloted
 async def test_a_command_that_fails_says_why_and_can_be_tried_again() -> None:
     session = printing("at last")
     session.fails[RunCommand] = UsageError("gpu017 did not answer")
@@ -97,13 +86,6 @@ async def test_what_may_change_something_is_not_run(command: str, why: str) -> N
     async with console(FakeSession(suggesting(command)), (100, 30)) as running:
         await running.press("exclamation_mark")
         assert why in running.text()
-
-
-@piloted
-async def test_a_recording_has_nothing_to_run_on() -> None:
-    async with console(size=(100, 30)) as running:
-        await running.press("exclamation_mark")
-        assert "this is a recording" in running.text()
 
 
 @piloted
@@ -187,7 +169,3 @@ def test_a_ticket_of_many_causes_stays_a_page() -> None:
     ticket = to_ticket(with_findings(*many).diagnosis, LAST_NS)
     assert len(ticket.splitlines()) <= 70
     assert "and 31 more" in ticket
-
-
-def test_a_healthy_job_is_one_line_too() -> None:
-    assert to_line(healthy_snapshot().diagnosis, None) == "llama-70b: No fault found"

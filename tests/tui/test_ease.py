@@ -10,12 +10,12 @@ from textual.widgets import Input
 
 from oncall.console.queries import ListJobs, OpenJob
 from oncall.core.errors import UsageError
-from oncall.tui.shell.goto import Target, places, why_not_there
+from oncall.tui.shell.goto import Target, why_not_there
 from oncall.views.snapshot import JobLine, Snapshot
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
-from .snapshots import JOB, LAST_NS, hang_snapshot, healthy_snapshot, large_snapshot
+from .snapshots import JOB, LAST_NS, hang_snapshot
 
 NARROW = (80, 24)
 
@@ -67,16 +67,6 @@ async def test_what_is_saved_first_is_not_asked_about_again(
 
 
 @piloted
-async def test_a_running_job_without_findings_is_left_at_once() -> None:
-    healthy = healthy_snapshot()
-    session = FakeSession(replace(healthy, moment=replace(healthy.moment, live=True)))
-    async with console(session, NARROW) as running:
-        await running.pilot.press("q")
-        await running.pilot.pause(0.1)
-        assert ended(running)
-
-
-@piloted
 @pytest.mark.parametrize("opens", ["question_mark", "colon", "slash", "m"])
 async def test_ctrl_q_quits_from_help_and_prompts(opens: str) -> None:
     async with console(size=NARROW) as running:
@@ -119,13 +109,6 @@ async def test_what_is_typed_after_a_completion_is_completed_in_turn() -> None:
         assert line.value == "rank 5"  # whom the finding names
         await running.press("backspace", "1", "tab")
         assert line.value == "rank 10"
-
-
-def test_whom_findings_name_is_suggested_first() -> None:
-    found = places(large_snapshot(), ["other"])
-    assert found.index("rank 137") < found.index("rank 0")
-    assert "job other" in found and "node gpu034" in found
-    assert len([one for one in found if one.startswith("rank ")]) <= 61
 
 
 def test_a_node_that_is_not_there_is_answered_with_the_others() -> None:

@@ -215,15 +215,6 @@ async def test_a_click_moves_the_cursor() -> None:
 
 
 @piloted
-async def test_a_rank_its_node_and_the_way_there_can_be_copied() -> None:
-    async with console() as running:
-        await running.press("2")
-        screen = running.app.console_screen
-        assert screen is not None
-        assert [each.text for each in screen.copies()] == ["5", "gpu017", "ssh gpu017"]
-
-
-@piloted
 async def test_sizes_do_not_disturb_it() -> None:
     async with console(FakeSession(large_snapshot())) as running:
         await running.press("2")
@@ -266,14 +257,6 @@ async def test_ranks_are_coloured_and_sorted_by_a_value() -> None:
         assert text.index("15 9 55 °C") < text.index("14 9 54 °C") < text.index(" 3 · -")
         await running.press("o")  # neither were power and NIC: the state again
         assert "X 1 blamed" in running.text() and "temperature" not in running.text()
-
-
-@piloted
-async def test_values_of_many_ranks_are_digits() -> None:
-    async with console(FakeSession(large_snapshot()), size=(80, 24)) as running:
-        await running.press("2", "o")
-        assert "9 is 4,135 ops" in running.text()
-        assert running.app.screen.query_one(RankGrid).rank == 137
 
 
 @piloted

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncall.console.evidence_queries import GetRates, GetStepRows
+from oncall.console.evidence_queries import GetStepRows
 from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.tui.screens.incident.verdict import StepPane
@@ -16,7 +16,7 @@ from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .models.test_incident import another, with_findings
 from .pictures import check_picture
-from .snapshots import FAULT_NS, hang, hang_snapshot, healthy_snapshot, silent_snapshot, waiting
+from .snapshots import FAULT_NS, hang, hang_snapshot, silent_snapshot, waiting
 from .until import until, until_seen
 
 NARROW, WIDE = (80, 24), (160, 48)
@@ -40,16 +40,6 @@ async def arrive(running: Running, session: FakeSession, *findings: object) -> N
 
 
 @piloted
-async def test_the_verdict_is_read_at_a_glance() -> None:
-    async with console(size=NARROW) as running:
-        assert "CRITICAL" in running.line(1)
-        assert "Not entered: rank 5 on gpu017" in running.line(1)
-        assert "for 10 min" in running.line(1)
-        assert "since 2025-10-09 08:55:50 UTC" in running.line(2)
-        assert "$ py-spy dump --pid 4105" in running.line(3)
-
-
-@piloted
 async def test_enter_drills_down_to_the_rows_and_escape_comes_back() -> None:
     async with console(size=NARROW) as running:
         await running.press("enter", "k")
@@ -66,15 +56,6 @@ async def test_enter_drills_down_to_the_rows_and_escape_comes_back() -> None:
 
 
 @piloted
-async def test_the_first_key_shows_the_culprit_and_how_it_was_found() -> None:
-    async with console(size=NARROW) as running:
-        assert item_of(running, "story") == "step 2"  # the conclusion
-        await running.press("w")
-        await until_seen(running, "absent · 1 row")
-        assert "SELECT m.* FROM hang_members" in running.text()
-
-
-@piloted
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_below_the_steps_the_rows_are_those_of_the_conclusion(size: tuple[int, int]) -> None:
     async with console(size=size) as running:
@@ -85,14 +66,6 @@ async def test_below_the_steps_the_rows_are_those_of_the_conclusion(size: tuple[
         assert running.app.screen.query_one(StepPane).has_focus_within
         await running.press("escape")
         assert item_of(running, "story") == "next 0.1"
-
-
-@piloted
-async def test_a_step_shows_what_decided_it() -> None:
-    async with console(size=NARROW) as running:
-        await running.press("tab", "g", "w")
-        await until_seen(running, "stuck · 15 rows")
-        assert "hang_after = 5 min" in running.text()
 
 
 @piloted
@@ -183,15 +156,6 @@ async def test_a_finding_in_the_middle_of_a_long_list_stays_on_its_line() -> Non
 
 
 @piloted
-async def test_what_was_found_comes_to_who_waited_for_it() -> None:
-    session = FakeSession(healthy_snapshot())
-    async with console(session, size=NARROW) as running:
-        assert "No fault found" in running.line(1)
-        await arrive(running, session, hang())
-        assert item_of(running, "findings").startswith("hang|H1")
-
-
-@piloted
 async def test_back_before_the_fault_and_forth_again() -> None:
     async with console(size=NARROW) as running:
         await running.press("j", "k")
@@ -267,15 +231,6 @@ async def test_a_filter_narrows_the_list_and_says_so() -> None:
 
 
 @piloted
-async def test_a_snapshot_without_steps_asks_for_no_rows() -> None:
-    async with console(FakeSession(silent_snapshot()), size=WIDE) as running:
-        assert "ranks 8-15 (8 ranks) on gpu018" in running.text()
-        await running.press("w")
-        assert "no step under or below the cursor" in running.text()
-        assert not running.session.asked_for(GetStepRows)
-
-
-@piloted
 async def test_a_resize_keeps_the_place() -> None:
     async with console(size=WIDE) as running:
         await running.press("tab", "j", "j")
@@ -302,32 +257,11 @@ async def test_picture_with_rows_over_the_story() -> None:
 
 
 @piloted
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-async def test_the_home_screen_says_who_since_when_and_what_to_type(size: tuple[int, int]) -> None:
-    async with console(size=size) as running:
-        text = running.text()
-        assert "for 10 min" in text
-        assert "$ py-spy dump --pid 4105" in running.line(3)
-        assert "▲ 08:55:50 UTC" in text  # the moment, below the curves
-        assert "█ rank 5  ▪ 13 hung" in text
-        assert "not seen" in text and "NCCL transfers" in text
-        assert "SELECT" not in text and "CCL-D" not in text
-
-
-@piloted
 async def test_sql_and_papers_are_one_key_away() -> None:
     async with console(size=WIDE) as running:
         await running.press("w")
         await until_seen(running, "SELECT m.* FROM hang_members")
         assert "CCL-D 4.2.2" in running.text()
-
-
-@piloted
-async def test_what_cannot_be_read_of_the_job_is_said() -> None:
-    session = FakeSession()
-    session.fails[GetRates] = UsageError("gpu017 took its shards away")
-    async with console(session, size=NARROW) as running:
-        assert "ran cannot be read: gpu017 took its shards away" in running.text()
 
 
 @pytest.mark.parametrize(

@@ -36,16 +36,6 @@ def judged(session: FakeSession) -> list[int | None]:
 
 
 @piloted
-async def test_at_the_end_the_rest_is_judged_at_once() -> None:
-    session = judging()
-    async with console(session) as running:
-        assert judged(session) == [None]
-        assert running.app.state.snapshot is not None
-        assert running.app.state.snapshot.version == 99
-        assert "have yet to run" not in running.text()
-
-
-@piloted
 async def test_until_then_nothing_is_called_healthy_and_what_was_found_is_dated() -> None:
     session = FakeSession(pending(healthy_snapshot()))
     session.fails[JudgeSnapshot] = UsageError("the disk is full")

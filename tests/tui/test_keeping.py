@@ -26,17 +26,6 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @piloted
-async def test_save_proposes_a_name_and_writes_the_evidence() -> None:
-    async with console() as running:
-        await running.press("s")
-        assert f"{JOB}-2025" in running.text()
-        await running.press("enter")
-        [saved] = Path.cwd().glob("*.oncall")
-        assert saved.read_bytes() == b"incident"
-        assert f"saved {saved.name}" in running.text()
-
-
-@piloted
 async def test_save_overwrites_nothing_and_says_what_is_wrong() -> None:
     Path("here.oncall").write_text("mine")
     async with console() as running:
@@ -67,14 +56,6 @@ async def test_notes_go_beside_a_recording_and_into_the_export() -> None:
         assert "(ticket.svg)" in report
         assert "<svg" in Path("ticket.svg").read_text()
         assert Path("ticket.oncall").read_bytes() == b"incident"
-
-
-@piloted
-async def test_notes_on_a_running_job_are_kept_by_its_name() -> None:
-    async with console() as running:
-        await running.press("m")
-        await running.type("seen")
-        assert [note.text for note in read_notes(notes_file(JOB))] == ["seen"]
 
 
 @piloted
@@ -117,14 +98,6 @@ def test_what_is_no_note_is_placed(tmp_path: Path) -> None:
         file.write("what\n")
     with pytest.raises(BadInput, match=r"a\.notes:2: not a note"):
         read_notes(path)
-
-
-def test_notes_are_a_section_of_the_report() -> None:
-    notes = (Note("one", LAST_NS, 5, "F1"), Note("a\x1b[31m\nb", None, 6))
-    assert to_markdown(notes) == (
-        "## Notes\n\n- 2025-10-09 09:05:50 UTC: one (F1)\n- a\N{REPLACEMENT CHARACTER}\\[31m b\n"
-    )
-    assert to_markdown(()) == ""
 
 
 def test_of_an_earlier_incident_a_report_has_only_what_fixed_it() -> None:

@@ -54,13 +54,6 @@ def test_a_key_that_does_something_else_already_is_reported(tmp_path: Path) -> N
     assert "save: f is already Faults (faults) on Jobs" in str(problem)
 
 
-def test_two_actions_may_exchange_their_keys(tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text('[keys]\nsave = "f"\nfaults = "s"\n')
-    _, problems = read_keymap([path], _actions)
-    assert not problems
-
-
 def test_keys_are_called_what_people_call_them() -> None:
     assert [key_phrase(key) for key in ("question_mark", "left_square_bracket", "y")] == [
         "?",

@@ -65,18 +65,6 @@ def wait_for_no_login(loopback: Loopback) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_the_terminal_clean_and_no_login(
-    number: signal.Signals, loopback: Loopback, environment: dict[str, str]
-) -> None:
-    with terminal("--hosts", "gpu[001-002]", environment=environment) as console:
-        connected(console, loopback)
-        console.signal(number)
-        assert console.wait() == 128 + number
-        assert console.left_clean
-        assert not logins(loopback)
-
-
 @pytest.mark.slow
 def test_logins_that_are_killed_are_reported_and_the_console_stays(
     loopback: Loopback, environment: dict[str, str]
@@ -90,16 +78,6 @@ def test_logins_that_are_killed_are_reported_and_the_console_stays(
         assert console.wait() == 0
         assert console.left_clean
         assert not logins(loopback)
-
-
-def test_a_terminal_that_is_gone_leaves_no_login(
-    loopback: Loopback, environment: dict[str, str]
-) -> None:
-    with terminal("--hosts", "gpu[001-002]", environment=environment) as console:
-        connected(console, loopback)
-        console.hang_up()
-        console.wait()
-        wait_for_no_login(loopback)
 
 
 def test_a_console_that_is_killed_outright_leaves_no_login(

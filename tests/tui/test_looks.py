@@ -8,11 +8,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
-from oncall.tui.drawing.literal import to_ascii
 from oncall.tui.drawing.states import STATES, THEMES, default_theme, state_styles
 from oncall.tui.shell.looking import osc52
 from oncall.views.snapshot import RankState
@@ -73,17 +71,6 @@ def test_the_ansi_themes_are_those_of_the_terminal() -> None:
 )
 def test_the_terminal_decides_where_nobody_chose(environment: dict[str, str], theme: str) -> None:
     assert default_theme(environment) == theme
-
-
-@given(st.text(alphabet="abz ~|─╭✖▲●…µ中é語"))
-def test_ascii_takes_as_many_cells_as_what_it_stands_for(text: str) -> None:
-    plain = to_ascii(text)
-    assert plain.isascii()
-    assert len(plain) == cell_len(text)
-
-
-def test_glyphs_keep_their_likeness() -> None:
-    assert to_ascii("╭─╮ ✖ 3 µs … ▲") == "+-+ x 3 us . ^"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))

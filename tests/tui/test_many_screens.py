@@ -41,18 +41,3 @@ async def test_every_screen_is_reached_by_the_list() -> None:
         assert "0 Jobs" in running.text() and "9 Log" in running.text()
         await running.press("escape")
         assert running.app.current_mode == SCREENS[-1].id
-
-
-@pytest.mark.parametrize("size", [(80, 24), (60, 16)])
-def test_twenty_more_screens_are_listed_in_a_narrow_terminal(
-    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "SCREENS", (*SCREENS, *more_screens(20)))
-
-    @piloted
-    async def shown() -> None:
-        async with console(FakeSession(), size=size) as running:
-            await running.press("z")
-            assert "More0 " in running.text() and "More19 " in running.text()
-
-    shown()

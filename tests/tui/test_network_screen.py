@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from textual.widgets import Static
 
-from oncall.console.evidence_queries import GetNetwork, GetNetworkRows
-from oncall.core.errors import UsageError
+from oncall.console.evidence_queries import GetNetworkRows
 from oncall.tui.screens.network.network_lanes import NetworkFlows, NetworkLanes
 
 from .console import Running, console, piloted
-from .fake_session import FakeSession
-from .networks import LATE
 from .pictures import check_picture, in_both_looks
 from .until import until
 
@@ -27,21 +24,6 @@ async def opened(running: Running) -> None:
     """The screen, once the way of the step under its cursor is read."""
     await running.press("7")
     await until(running, lambda: "leaf3P1" in shown_text(running))
-
-
-@piloted
-async def test_begins_at_the_step_that_made_the_worst_collective_late() -> None:
-    async with console(size=(120, 40)) as running:
-        await opened(running)
-        assert "AllGather 14 of 0xd9: 39 ms, its critical path lost 4 ms (10 %)" in running.line(1)
-        assert "15 of 18 collectives, 1 late" in running.line(2)
-        step = lanes(running).bar
-        assert step is not None and (step.src - 8, step.step) == LATE
-        assert shown_text(running).startswith("Step 4 from rank 13 to 14: 9 ms, 4 ms over expected")
-        assert "The congestion starts at leaf3P1, the port to gpu026" in shown_text(running)
-        assert "▶ leaf3P1" in shown_text(running) and "[leaf3]" in shown_text(running)
-        assert "gpu031->gpu026" in running.text() and "41 %" in running.text()
-        assert "58.7 µs" in shown_text(running, "#latencies")
 
 
 @piloted
@@ -142,18 +124,6 @@ async def test_in_ascii_on_a_small_terminal_flows_take_the_place_of_the_way() ->
         assert str(graph.text).startswith("AllGather 14")
         await running.press("r")
         assert running.app.current_mode == "fleet"
-
-
-@piloted
-async def test_what_is_not_known_says_why() -> None:
-    session = FakeSession()
-    session.fails[GetNetwork] = UsageError("no step of a collective's flows is known here")
-    async with console(session) as running:
-        await running.press("7")
-        assert "No step of a collective's flows is known here." in running.line(1)
-        assert "oncall hooks env" in running.text()
-        await running.press("c")
-        assert "no step of a collective's flows is known here" in running.text().splitlines()[-2]
 
 
 @in_both_looks

@@ -28,18 +28,6 @@ def said(before: Snapshot | None, now: Snapshot) -> list[str]:
     return [line for line, _ in changes(before, now)]
 
 
-def test_verdicts_come_and_go() -> None:
-    healthy, hung = live(healthy_snapshot()), live(hang_snapshot())
-    assert said(None, healthy) == ["verdict: No fault found"]
-    assert said(healthy, healthy) == []
-    assert said(healthy, hung) == [
-        "verdict: ✖ Not entered: rank 5 on gpu017, since 2025-10-09 08:55:50 UTC"
-    ]
-    assert said(hung, hung) == []
-    gone = ["no longer: Not entered: rank 5 on gpu017", "verdict: No fault found"]
-    assert said(hung, healthy) == gone
-
-
 def test_a_note_is_logged_once() -> None:
     healthy = live(healthy_snapshot())
     noted = replace(healthy, diagnosis=replace(healthy.diagnosis, notes=("without the archive",)))
@@ -85,14 +73,6 @@ async def test_the_log_reads_as_the_story_of_the_night() -> None:
         ]
         places = [text.index(one) for one in order]
         assert places == sorted(places)
-
-
-@piloted
-async def test_moving_through_time_tells_no_story() -> None:
-    async with console(size=(100, 30)) as running:
-        before = len(running.app.log_lines)
-        await running.press("left_curly_bracket", "left_curly_bracket", "full_stop")
-        assert len(running.app.log_lines) == before
 
 
 @piloted
@@ -145,20 +125,6 @@ async def test_without_stacks_the_screen_says_how_to_take_them() -> None:
 @pytest.mark.parametrize(("pattern", "count"), [("", 3), ("loader", 2), ("nothing", 1)])
 def test_stacks_are_filtered(pattern: str, count: int) -> None:
     assert len(stack_items(STACKS, pattern)) == count
-
-
-@pytest.mark.parametrize(("width", "named"), [(80, False), (120, True), (200, True)])
-@piloted
-async def test_tabs_are_named_in_full_where_they_fit_and_else_in_short(
-    width: int, named: bool
-) -> None:
-    async with console(size=(width, 24)) as running:
-        first = running.line(0)
-        assert " 1 Incident " in first
-        for entry in SCREENS:
-            if entry.id != "incident":
-                name = entry.title if named else entry.short
-                assert f" {entry.key} {name} " in first, entry.id
 
 
 def test_short_names_differ() -> None:

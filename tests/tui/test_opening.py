@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncall.console.queries import GatherSnapshot, GetSnapshot, GlanceAtJob, ListJobs, OpenJob
+from oncall.console.queries import GatherSnapshot, GetSnapshot, GlanceAtJob, ListJobs
 from oncall.core.errors import UsageError
 from oncall.views.snapshot import HostTrouble, JobLine
 
@@ -10,25 +10,6 @@ from .console import console, piloted
 from .fake_session import FakeSession
 from .snapshots import JOB, LAST_NS
 from .until import until
-
-
-@piloted
-async def test_one_job_goes_straight_in() -> None:
-    async with console() as running:
-        assert running.app.current_mode == "incident"
-        assert running.session.asked[:3] == [ListJobs(), OpenJob(JOB, first=True), GetSnapshot()]
-        assert JOB in running.line(0)
-        assert "16/16 ranks" in running.text()
-
-
-@piloted
-async def test_several_jobs_are_to_choose_from() -> None:
-    async with console(FakeSession(jobs=("gpt-9", JOB))) as running:
-        assert running.app.current_mode == "jobs"
-        assert "gpt-9" in running.text()
-        await running.press("j", "enter")
-        assert running.app.state.job == JOB
-        assert running.app.current_mode == "incident"
 
 
 @piloted
@@ -67,18 +48,6 @@ async def test_what_kept_jobs_from_being_found_can_be_tried_again() -> None:
         del session.fails[ListJobs]
         await running.press("R")
         assert running.app.current_mode == "incident"
-
-
-@piloted
-async def test_without_any_job_it_is_reported_why_no_node_knows_of_one() -> None:
-    session = FakeSession(jobs=())
-    session.live = True
-    said = "no host has evidence of any job: gpu1 cannot be reached; gpu2 does not let us log in"
-    session.fails[GetSnapshot] = UsageError(said)
-    async with console(session) as running:
-        assert running.app.current_mode == "jobs"
-        for line in ("gpu1 cannot be reached", "gpu2 does not let us log in", "oncall doctor"):
-            assert line in running.text()
 
 
 @piloted

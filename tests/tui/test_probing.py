@@ -10,7 +10,7 @@ from oncall.core.diagnosis import Blame
 from oncall.core.errors import UsageError
 from oncall.tui.shell.messages import PROBE
 from oncall.tui.shell.node_work import ProbeScreen
-from oncall.views.snapshot import HostAnswer, Snapshot
+from oncall.views.snapshot import Snapshot
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
@@ -119,15 +119,6 @@ async def test_recordings_are_not_probed_nor_findings_without_a_node() -> None:
     async with console(live(with_findings(nobody)), size=NARROW) as running:
         await running.press("p")
         assert "Probe: this finding blames no node" in running.text()
-
-
-@piloted
-async def test_a_node_that_refuses_is_named_before_it_is_asked() -> None:
-    refusing = HostAnswer("gpu017", "ok", no_probe="your key there is read-only")
-    async with console(live(replace(hang_snapshot(), hosts=(refusing,))), size=NARROW) as running:
-        await running.press("p")
-        assert "gpu017: your key there is read-only" in running.text()
-        assert not probed(running)
 
 
 @piloted

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from oncall.console.queries import GatherSnapshot, GetPulse
-from oncall.tui.shell.state import Pulse
 
 from .console import Running, console, piloted
 from .fake_session import FakeSession
@@ -44,18 +43,3 @@ async def test_the_rate_is_shown_and_red_once_nothing_is_recorded() -> None:
         assert len(session.asked_for(GatherSnapshot)) == gathered + 1  # at once, and once
         await pass_beats(running, 3)
         assert len(session.asked_for(GatherSnapshot)) == gathered + 1
-
-
-@piloted
-async def test_nodes_without_a_pulse_show_none() -> None:
-    async with console(running_job({}), WIDE, refresh_every_s=10**6) as running:
-        await pass_beats(running, 4)
-        assert "records/s" not in running.text()
-
-
-def test_only_nodes_that_answered_both_times_count_and_new_rings_begin_anew() -> None:
-    first = Pulse().then({"a": 5}, 1.0)
-    assert first.rates == ()
-    assert first.then({"a": 9, "b": 100}, 3.0).rates == (2.0,)
-    assert first.then({"b": 100}, 3.0).rates == ()
-    assert first.then({"a": 1}, 2.0).rates == (0.0,)

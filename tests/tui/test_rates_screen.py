@@ -14,7 +14,6 @@ from oncall.views.rates.buckets import Series
 from .console import Running, console, piloted
 from .fake_session import FakeSession
 from .pictures import check_picture, in_both_looks
-from .snapshots import hang_snapshot
 
 
 class FineSession(FakeSession):
@@ -42,35 +41,6 @@ def chart(running: Running) -> str:
 
 def said(running: Running) -> str:
     return str(running.app.screen.query_one("#rates-line", Static).content)
-
-
-@piloted
-async def test_suspects_come_first_with_number_unit_and_side() -> None:
-    async with console() as running:
-        await running.press("4")
-        assert names(running)[0] == "rank 5 of dp"
-        first = running.line(2)
-        assert "! rank 5 of dp" in first and "0 ops/s ▼" in first
-        assert "below baseline 18.5 to 21.5 ops/s\n" in chart(running)
-        assert "30 ops/s" in chart(running)  # the scale's top
-
-
-@piloted
-async def test_a_gap_is_seen_in_its_line() -> None:
-    async with console() as running:
-        await running.press("4")
-        (line,) = (line for line in running.text().splitlines() if "rank 3 of dp" in line)
-        assert "·" in line
-        assert "·" not in running.line(3)  # rank 0, of which all was recorded
-
-
-@piloted
-async def test_the_chart_is_of_the_line_under_the_cursor() -> None:
-    async with console() as running:
-        await running.press("4", "j", "j")
-        assert chart(running).startswith("rank 1 of dp")
-        await running.press("G")
-        assert chart(running).startswith("rank 7 of dp")
 
 
 @piloted
@@ -124,14 +94,6 @@ async def test_a_filter_and_faults_only_narrow_the_list() -> None:
 
 
 @piloted
-async def test_new_values_leave_the_cursor_on_its_line() -> None:
-    snapshot = replace(hang_snapshot(), moment=replace(hang_snapshot().moment, live=True))
-    async with console(FakeSession(snapshot)) as running:
-        await running.press("4", "j", "j", "R")
-        assert chart(running).startswith("rank 1 of dp")
-
-
-@piloted
 async def test_without_rates_it_says_so() -> None:
     session = FakeSession()
     session.answers[GetRates] = lambda _: ()
@@ -149,14 +111,6 @@ async def test_what_cannot_be_read_says_why() -> None:
     async with console(session) as running:
         await running.press("4")
         assert "the node is gone" in said(running)
-
-
-@piloted
-async def test_a_terminal_without_utf8_gets_ascii() -> None:
-    async with console(ascii_only=True) as running:
-        await running.press("4")
-        (line,) = (line for line in running.text().splitlines() if "rank 3 of dp" in line)
-        assert "+++" in line and "...." in line and line.isascii()
 
 
 @piloted

@@ -19,7 +19,7 @@ from oncall.console.rulebook_queries import (
     RunFact,
     SaveRulebook,
 )
-from oncall.core.errors import Problem, RulebookError, UsageError
+from oncall.core.errors import Problem, RulebookError
 from oncall.tui.screens.rules import editor as drafts
 from oncall.tui.screens.rules.editor import RuleEditor
 from oncall.tui.screens.rules.screen import RulesScreen
@@ -57,15 +57,6 @@ async def write(running: Running, text: str) -> None:
     await until(
         running, lambda: CheckRulebook("hang", editor(running).text) in running.session.asked
     )
-
-
-@piloted
-async def test_rules_tell_what_came_of_them() -> None:
-    async with console(size=NARROW) as running:
-        await running.press("5")
-        await until_seen(running, "no data")
-        assert "1 finding" in running.line(1)
-        assert "in 61 ms" in running.text()
 
 
 @piloted
@@ -272,18 +263,6 @@ def suspended() -> Iterator[None]:
 
 
 @piloted
-async def test_what_fails_is_reported_and_nothing_is_lost() -> None:
-    session = FakeSession()
-    session.fails[SaveRulebook] = UsageError("cannot write /etc/oncall/rules")
-    async with console(session, size=NARROW) as running:
-        await open_editor(running)
-        await write(running, "# x ")
-        await running.press("ctrl+s", "ctrl+s")
-        assert "cannot write /etc/oncall/rules" in running.text()
-        assert drafts.read_file("hang") == "# x " + RULE
-
-
-@piloted
 async def test_go_to_the_rulebook_of_a_verdict_from_another_screen() -> None:
     async with console(size=NARROW) as running:
         assert running.app.current_mode == "incident"
@@ -294,16 +273,6 @@ async def test_go_to_the_rulebook_of_a_verdict_from_another_screen() -> None:
         await running.press("1", "colon")
         await running.type("rule X9")
         assert "rule X9: no rulebook has that name or verdict" in running.text()
-
-
-@piloted
-async def test_go_to_a_rulebook_by_its_name() -> None:
-    async with console(size=NARROW) as running:
-        await running.press("5")
-        await until_seen(running, "no data")
-        await running.press("colon")
-        await running.type("rule waits")
-        await until(running, lambda: "rulebook: waits" in editor(running).text)
 
 
 @in_both_looks

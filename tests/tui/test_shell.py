@@ -8,12 +8,9 @@ from string import ascii_uppercase
 import pytest
 from textual import events
 
-from oncall.console.queries import GetSnapshot
-from oncall.core.errors import UsageError
 from oncall.tui.drawing.states import THEMES
-from oncall.tui.shell import lines
 from oncall.tui.shell.messages import Copy
-from oncall.tui.shell.registry import SCREENS, listed
+from oncall.tui.shell.registry import SCREENS
 
 from .console import console, piloted
 from .fake_session import FakeSession
@@ -33,20 +30,6 @@ async def test_help_tells_every_key_of_the_screen_and_why_some_do_nothing() -> N
 
 
 @piloted
-async def test_a_title_with_more_screens_than_fit_shows_those_beside_this_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    more = [replace(SCREENS[-1], id=f"more{n}", title=f"Screen {n}", key="xyz"[n]) for n in (0, 1)]
-    monkeypatch.setattr(lines, "SCREENS", (*SCREENS, *more))
-    async with console(FakeSession(), (80, 24)) as running:
-        for entry in SCREENS:
-            await running.press(entry.key)
-            title = running.text().splitlines()[0]
-            assert f" {entry.key} {entry.title} " in title
-            assert len(title) <= 80
-
-
-@piloted
 async def test_filter_narrows_while_typing_and_esc_gives_it_up() -> None:
     async with console(FakeSession(jobs=("gpt-9", JOB))) as running:
         await running.press("slash", *"llama")
@@ -60,15 +43,6 @@ async def test_filter_narrows_while_typing_and_esc_gives_it_up() -> None:
         assert "/gpt" in running.text()
         await running.press("escape")
         assert running.app.state.filter == ""
-
-
-@piloted
-async def test_faults_only_is_a_switch() -> None:
-    async with console() as running:
-        await running.press("f")
-        assert running.app.state.faults_only
-        await running.press("f")
-        assert not running.app.state.faults_only
 
 
 @piloted
@@ -201,14 +175,6 @@ async def test_a_theme_is_in_force_on_every_screen() -> None:
 
 
 @piloted
-async def test_a_narrow_title_keeps_every_screen_and_the_silence() -> None:
-    async with console(FakeSession(silent_snapshot()), size=(80, 24)) as running:
-        for entry in SCREENS:
-            assert f" {entry.key} {entry.title[:1]}" in running.line(0)
-        assert "gpu018 silent · 8 ranks without data" in running.line(1)
-
-
-@piloted
 async def test_help_is_read_to_its_end_by_key() -> None:
     async with console(size=(80, 24)) as running:
         await running.press("question_mark", "G")
@@ -219,14 +185,6 @@ async def test_help_is_read_to_its_end_by_key() -> None:
         assert "The top line names the culprit" not in running.text()
         await running.press("escape")
         assert "CRITICAL" in running.line(1)
-
-
-@piloted
-async def test_a_key_and_what_it_chooses_are_on_one_line() -> None:
-    async with console(size=(80, 24)) as running:
-        await running.press("z")
-        for key, entry in listed():
-            assert f"{key} {entry.title} " in running.text()
 
 
 @piloted
@@ -257,12 +215,3 @@ async def test_more_screens_than_the_title_has_room_for_are_behind_a_key(
         await running.press("9")
         last = running.line(0)
         assert " 9 Log " in last and " z … " in last
-
-
-@piloted
-async def test_what_to_type_where_a_recording_cannot_be_read_names_no_nodes() -> None:
-    session = FakeSession(jobs=())
-    session.fails[GetSnapshot] = UsageError("night.oncall: not an incident file")
-    async with console(session) as running:
-        assert "opens another recording" in running.text()
-        assert "oncall doctor" not in running.text()

@@ -29,23 +29,6 @@ async def opened(running: Running) -> None:
 
 
 @piloted
-async def test_begins_at_the_task_that_made_the_worst_iteration_slow() -> None:
-    async with console(size=(120, 40)) as running:
-        await opened(running)
-        assert "Iteration 7, pipeline 0 of 0-1: 1.81 s" in running.line(1)
-        assert "baseline 1.4 s" in running.line(1)
-        assert "iterations 0 to 11, 1 slow" in running.line(2)
-        row, box = lanes(running).row, lanes(running).bar
-        assert row is not None and box is not None
-        assert (row.stage, box.task, box.micro_batch, box.blamed) == (2, "backward", 3, True)
-        assert shown_text(running).startswith(
-            "backward of micro-batch 3 on rank 8: 480 ms, expected 80 ms, no slack"
-        )
-        assert "made the iteration longer" in shown_text(running)
-        assert "AllReduce  tp 8-9" in shown_text(running)
-
-
-@piloted
 async def test_the_cursor_walks_over_tasks_and_keeps_its_time_between_lanes() -> None:
     async with console(size=(120, 40)) as running:
         await opened(running)
@@ -139,23 +122,6 @@ async def test_pipelines_and_ranks_are_chosen() -> None:
         assert [lane.rank for lane in lanes(running).rows] == [2, 6, 10, 14]
         await running.press("c")
         assert "critical path" in running.text()
-
-
-@piloted
-async def test_the_critical_path_is_walked() -> None:
-    async with console(size=(120, 40)) as running:
-        await opened(running)
-        seen = []
-        for _ in range(4):
-            await running.press("c")
-            row, box = lanes(running).row, lanes(running).bar
-            assert row is not None and box is not None
-            assert box.critical
-            seen.append((row.stage, box.micro_batch))
-        assert seen == [(3, 7), (2, 7), (1, 7), (0, 7)]
-        await running.press("c")
-        box = lanes(running).bar
-        assert box is not None and box.blamed  # around again
 
 
 @piloted

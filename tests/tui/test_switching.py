@@ -50,15 +50,6 @@ async def test_the_first_paint_of_a_screen_shows_what_it_has_to_show(
 
 
 @piloted
-async def test_a_screen_seen_before_is_painted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with console(size=(120, 40)) as running:
-        await running.press("2", "4")
-        painted = Painted(running, monkeypatch)
-        await running.press("2")
-        assert len(painted.frames) == 1
-
-
-@piloted
 async def test_a_screen_that_does_not_settle_is_painted_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

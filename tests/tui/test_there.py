@@ -61,13 +61,6 @@ async def test_not_in_a_terminal_that_cannot_be_lent() -> None:
 
 
 @piloted
-async def test_a_recording_has_no_nodes() -> None:
-    async with console() as running:
-        await running.press("2", "dollar_sign")
-        assert "this is a recording" in running.text()
-
-
-@piloted
 async def test_commands_of_the_site_fill_in_what_the_cursor_is_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

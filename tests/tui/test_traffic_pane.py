@@ -78,12 +78,3 @@ async def test_a_narrow_terminal_shows_the_blamed_in_any_case() -> None:
         await running.press("3", "t")
         await until(running, lambda: "per column" in shown_text(running))
         assert "▶ rank 5 " in shown_text(running)
-
-
-@piloted
-async def test_without_measurements_the_key_says_why() -> None:
-    async with console(size=(160, 48)) as running:
-        await running.press("3")
-        await until(running, lambda: "AllReduce 14" in shown_text(running))
-        await running.press("t")
-        assert "no traffic recorded" in running.text()

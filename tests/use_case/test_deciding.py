@@ -22,15 +22,6 @@ def test_calls_alone_want_stacks_of_their_hosts() -> None:
         assert would_decide(made, NOTHING_MISSING).endswith("`oncall stacks --hosts gpu[01-02]`")
 
 
-def test_a_gathered_job_is_named() -> None:
-    with incident("gpu01") as made:
-        made.append("jobs", {"job": ["llama"]})
-        made.append("collectors", {"node": ["gpu01"], "source": "gather"})
-        made.append("ops", {"job": "llama", "rank": [0], "seq": 1})
-        advice = would_decide(made, NOTHING_MISSING)
-    assert "`oncall stacks --job llama --hosts gpu01`" in advice
-
-
 def test_ranks_without_a_recording_are_looked_at() -> None:
     torn = Gap("rank0.json: torn after 600 events", ("gpu01",), (0,))
     missing = Gap("left no recording", ("gpu02",), (3,), silent=True)
@@ -76,11 +67,6 @@ def test_names_that_a_shell_would_read_are_not_repeated() -> None:
     with incident("gpu01; rm -rf ~") as made:
         made.append("ops", {"job": "j", "rank": [0], "seq": 1})
         assert would_decide(made, NOTHING_MISSING).endswith("`oncall stacks --hosts HOSTS`")
-
-
-def test_a_network_alone_has_no_ranks_to_look_at() -> None:
-    with Incident.empty() as made:
-        assert would_decide(made, Coverage(0, 0, 0, 0)) == ""
 
 
 def test_operations_without_durations_want_durations() -> None:

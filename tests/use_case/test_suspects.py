@@ -10,7 +10,7 @@ from tests.findings import finding
 
 from oncall.core.diagnosis import Blame, Claim, Coverage, Diagnosis, Finding, Gap, Lost, Suspect
 from oncall.core.errors import ExitCode
-from oncall.core.symptom import Symptom, symptom_of, with_symptom
+from oncall.core.symptom import Symptom, with_symptom
 from oncall.evidence.incident import Incident
 from oncall.render.contract import document
 from oncall.render.text.report import to_text
@@ -98,12 +98,6 @@ def test_what_is_not_recorded_is_said_beside_what_was_compared() -> None:
 def test_beside_a_fault_nobody_is_suspected() -> None:
     found = answer(rank_2_is_slow, Symptom.SLOW)
     assert (found.result, found.suspects) == ("fault", ())
-
-
-@pytest.mark.parametrize("symptom", list(Symptom))
-def test_a_report_is_known_by_its_parameter(symptom: Symptom) -> None:
-    overrides = with_symptom({}, symptom)
-    assert symptom_of(float(next(iter(overrides.values()), 0))) is symptom
 
 
 # ------------------------------------------------------- of ranks that left nothing, of effects

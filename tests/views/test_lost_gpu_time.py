@@ -47,10 +47,3 @@ def _instants(looks: list[tuple[int, bool, int]]) -> list[int]:
         now_s = max(0, now_s + after_s)
         instants.append(now_s)
     return instants
-
-
-def test_a_second_stop_adds_to_the_first() -> None:
-    first = Losing("F1", "hang.H1", "", 8, 8.0, T0)
-    lost = Lost().then([first], T0 + 10 * S).then([], T0 + 50 * S)
-    again = Losing("F1", "hang.H1", "", 8, 8.0, T0 + 60 * S)
-    assert lost.then([again], T0 + 70 * S).seconds == {"hang.H1": 160.0}

@@ -50,35 +50,10 @@ class Course:
         return [kind for kind, _, _ in self.sent]
 
 
-def test_one_look_is_not_enough() -> None:
-    course = Course()
-    course.look(mark="1", sound=True)
-    course.look(HUNG, mark="2")
-    course.look(mark="3", sound=True)
-    course.look(HUNG, mark="4")
-    assert course.sent == []
-
-
-def test_two_looks_open_an_incident_once() -> None:
-    course = Course()
-    suspicion = course.look(HUNG, mark="1")
-    assert suspicion.look_at_ns - course.at_ns == PATIENCE.confirm_ns
-    for _ in range(20):
-        course.look(HUNG, mark="1")
-    assert course.kinds == ["opened"]
-
-
 def test_a_stop_is_looked_at_again_soon_and_what_is_slow_with_the_next_look() -> None:
     course = Course()
     assert course.look(SLOW, mark="1").look_at_ns - course.at_ns == PATIENCE.every_ns
     assert course.look(HUNG, mark="1").look_at_ns - course.at_ns == PATIENCE.confirm_ns
-
-
-def test_two_different_suspicions_confirm_nothing() -> None:
-    course = Course()
-    course.look(SLOW, mark="1")
-    course.look(replace(SLOW, who="rank 4"), mark="2")
-    assert course.sent == []
 
 
 def test_a_changed_verdict_is_an_update_once_it_is_settled() -> None:

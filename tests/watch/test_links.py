@@ -48,11 +48,6 @@ def test_both_pages_are_filled_in_and_quoted(tmp_path: Path) -> None:
     assert '"runbook_url": "https://wiki/oncall/hang.H1"' in shown
 
 
-def test_without_a_verdict_there_is_no_runbook(tmp_path: Path) -> None:
-    config = 'runbook_url = "https://wiki/$verdict"\ndashboard_url = "https://g/?from=$since_ms"'
-    assert list(announced(tmp_path, config, None).links) == ["dashboard_url"]
-
-
 @pytest.mark.parametrize(
     ("url", "why"),
     [

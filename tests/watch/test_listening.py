@@ -32,10 +32,3 @@ def test_a_job_that_pauses_is_suspected_later_but_within_a_look() -> None:
     assert [silent(*paused, (at, {"a": 2})) for at in (12, 13.5)] == [False, True]
     long = ((0, {"a": 1}), (60, {"a": 1}), (61, {"a": 2}))
     assert [silent(*long, (at, {"a": 2})) for at in (68, 69.5)] == [False, True]
-
-
-def test_who_says_nothing_neither_rests_nor_moves() -> None:
-    assert not silent((0, {}), (9, {}))
-    assert not silent((0, {"a": 0}), (9, {"a": 0})), "no rank records there"
-    assert silent((0, MOVES), (5, {"a": 5})), "one node less"
-    assert not silent((0, {"a": 5}), (3, MOVES)), "one more"

@@ -117,11 +117,6 @@ def test_the_environment_names_a_collector(
         configured(tmp_path / "mine", mine)
 
 
-def test_without_an_address_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="http or https URL"):
-        configured(tmp_path, '[watch.notify.otel]\nkind = "otlp"\n')
-
-
 def test_a_watch_sends_its_lines_and_its_incident(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

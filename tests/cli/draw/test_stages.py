@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -42,14 +41,6 @@ def test_the_slow_iteration_is_drawn_with_its_culprit(slow: Path) -> None:
     assert max(map(len, output.splitlines())) <= 80
 
 
-def test_iteration_pipelines_and_ranks_are_chosen(slow: Path) -> None:
-    code, output = run(
-        "draw", "stages", slow, "--iteration", "1", "--pipeline", "0", "--pipeline", "1", "--ranks"
-    )
-    assert code == 0 and output.startswith("Iteration 1, pipelines 0-1:")
-    assert sum(" stage " in line and " rank " in line for line in output.splitlines()) == 4
-
-
 def test_pictures_and_graphs_are_written(slow: Path, tmp_path: Path) -> None:
     for name, beginning in (
         ("x.svg", "<svg "),
@@ -60,12 +51,6 @@ def test_pictures_and_graphs_are_written(slow: Path, tmp_path: Path) -> None:
         assert (code, output.strip()) == (0, str(tmp_path / name))
         assert (tmp_path / name).read_text().startswith(beginning)
     assert json.loads((tmp_path / "x.json").read_text())["iteration"] == 3
-
-
-@pytest.mark.skipif(shutil.which("rsvg-convert") is None, reason="rsvg-convert is not installed")
-def test_a_png_is_made_by_rsvg_convert(slow: Path, tmp_path: Path) -> None:
-    assert run("draw", "stages", slow, "-o", tmp_path / "x.png")[0] == 0
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -81,8 +66,3 @@ def test_what_cannot_be_drawn_is_refused(slow: Path, options: list[str], message
     code, output = run("draw", "stages", slow, *options)
     assert code == 2
     assert message in output
-
-
-def test_a_file_without_a_kind_is_drawn_as_traffic(slow: Path) -> None:
-    code, output = run("draw", slow)
-    assert code == 2 and "no traffic recorded" in output

@@ -115,13 +115,6 @@ def listed(pods: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @pytest.mark.usefixtures("listed")
-def test_pods_by_label() -> None:
-    found = find_pods("tier=first@train", FleetConfiguration(kubectl_options=("--context=prod",)))
-    assert found.node_of == {"gpu001": "machine-0"}
-    assert found.container_of == {"gpu001": "pytorch"}
-
-
-@pytest.mark.usefixtures("listed")
 @pytest.mark.parametrize(
     ("which", "expected"),
     [

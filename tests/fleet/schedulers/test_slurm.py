@@ -9,7 +9,6 @@ import pytest
 
 from oncall.core.errors import UsageError
 from oncall.fleet.configuration import FleetConfiguration
-from oncall.fleet.outcome import first_match
 from oncall.fleet.schedulers import slurm
 
 from .conftest import Cluster
@@ -88,13 +87,6 @@ def test_what_srun_says_is_a_reason(tools: Cluster, error: str, expected: str) -
     assert error in why
 
 
-def test_a_node_without_oncall_says_so(tools: Cluster) -> None:
-    tools.known["nodes"] = {"gpu002": tools.node("gpu002", PATH="/nowhere")}
-    why = tools.why_not(slurm.overlapping_step("1234", FleetConfiguration()), "gpu002")
-    assert why.kind == "no-agent"
-    assert "execve(): oncall: No such file or directory; install oncall there" in str(why)
-
-
 # ------------------------------------------------------------------ whose nodes
 
 
@@ -158,9 +150,3 @@ def test_without_slurm_the_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UsageError, match="squeue not found on this machine"):
         slurm.slurm_job("1234")
-
-
-def test_an_srun_older_than_overlap_is_named() -> None:
-    prefix = slurm.overlapping_step("1", FleetConfiguration())
-    error = first_match(prefix.patterns, "gpu001", "srun: unrecognized option '--overlap'")
-    assert "older than Slurm 20.11" in str(error)

@@ -149,12 +149,6 @@ def test_crypto_policy_of_a_distribution_is_honoured_in_process() -> None:
     assert choice.transport == "in-process", choice.why
 
 
-def test_option_of_a_later_openssh_means_openssh() -> None:
-    values = parse_options("hostname gpu001\nport 22\nquantumentanglement yes\n")
-    choice = choose(SshOptions("gpu001", values), {}, Keys())
-    assert choice == Choice("openssh", "quantumentanglement yes")
-
-
 def test_way_through_several_jump_hosts(tmp_path: Path) -> None:
     text = (
         "Host gpu*\n  ProxyJump me@outer:2222,inner\n"
@@ -189,16 +183,3 @@ def test_configuration_that_is_wrong_is_reported(tmp_path: Path) -> None:
 def test_no_ssh_here() -> None:
     with pytest.raises(HostError, match="not found on this machine"):
         asyncio.run(Resolver("no-such-ssh").resolve("gpu001"))
-
-
-def test_one_question_a_host(tmp_path: Path) -> None:
-    script = tmp_path / "ssh"
-    script.write_text(f'#!/bin/sh\necho x >> {tmp_path}/asked\nexec ssh "$@"\n')
-    script.chmod(0o755)
-
-    async def run() -> None:
-        resolver = Resolver(str(script), ("-F", "none"))
-        await asyncio.gather(*(resolver.resolve(host) for host in ["a", "b"] * 20))
-
-    asyncio.run(run())
-    assert (tmp_path / "asked").read_text().split() == ["x", "x"]

@@ -43,22 +43,6 @@ def test_reason_that_will_not_change(said: str, kind: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        "kex_exchange_identification: read: Connection reset by peer\n",
-        "kex_exchange_identification: Connection closed by remote host\n",
-        "ssh_exchange_identification: Connection closed by remote host\n",
-        "Connection closed by 10.0.0.1 port 22\n",
-        "kex_exchange_identification: banner line 0: Not allowed at this time\n",
-        "kex_exchange_identification: Connection closed by remote host\n"
-        "Connection closed by UNKNOWN port 65535\n",
-    ],
-)
-def test_drop_before_the_login_is_worth_another_try(said: str) -> None:
-    assert isinstance(classify("gpu001", said), TransientError)
-
-
-@pytest.mark.parametrize(
     ("status", "said", "kind"),
     [
         (127, "bash: line 1: oncall: command not found\n", "no-agent"),

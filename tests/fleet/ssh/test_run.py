@@ -18,9 +18,5 @@ def test_what_a_command_prints_comes_back_with_its_errors(fleet: Fleet) -> None:
     assert run(fleet, "echo one; echo two >&2; cat").split() == ["one", "two"]
 
 
-def test_a_command_that_fails_shows_what_it_said(fleet: Fleet) -> None:
-    assert "no-such-program" in run(fleet, "no-such-program")
-
-
 def test_endless_output_is_cut(fleet: Fleet) -> None:
     assert len(run(fleet, "yes", 5000)) == 5000

@@ -14,13 +14,6 @@ from oncall.core.errors import UsageError
 from oncall.fleet.outcome import HostError
 from oncall.fleet.ssh.choose import Choice
 from oncall.fleet.ssh.transport import SshTransport
-from oncall.node.store.wire import End
-
-
-@pytest.mark.parametrize("host", ["gpu001", "gpu002", "inner", "locked"])
-def test_node_answers_as_itself(fleet: Fleet, host: str) -> None:
-    end = fleet.hello(host)
-    assert end.status["node"] == host
 
 
 @pytest.mark.parametrize(
@@ -44,23 +37,6 @@ def test_reason_is_reported(fleet: Fleet, host: str, kind: str, words: str) -> N
 def test_silent_host_costs_its_timeout_and_no_more(fleet: Fleet) -> None:
     error = fleet.refusal("hanging", connect_timeout_s=1.0)
     assert error.kind == "timeout"
-
-
-def test_one_silent_host_does_not_hold_up_another(fleet: Fleet) -> None:
-    async def ask(transport: SshTransport) -> End:
-        async def silent() -> None:
-            async with transport.connect("hanging"):
-                pass
-
-        waiting = asyncio.create_task(silent())
-        async with transport.connect("quick") as connection:
-            end = await connection.hello()
-        assert not waiting.done()
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        return end
-
-    assert fleet.run(ask, connect_timeout_s=60.0).status["node"] == "quick"
 
 
 def test_connection_is_kept_for_several_requests(fleet: Fleet) -> None:

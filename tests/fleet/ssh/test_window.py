@@ -42,18 +42,6 @@ def _many(door: _Door, window: Window, through: list[str | None]) -> list[str]:
     return asyncio.run(run())
 
 
-def test_direct_connections_share_the_window() -> None:
-    door = _Door()
-    assert _many(door, Window(4, 2), [None] * 20) == ["open"] * 20
-    assert door.most == 4
-
-
-def test_connections_through_one_jump_host_share_a_narrower_one() -> None:
-    door = _Door()
-    _many(door, Window(8, 2), ["bastion"] * 10)
-    assert door.most == 2
-
-
 def test_those_who_wait_for_a_jump_host_do_not_hold_up_others() -> None:
     async def run() -> None:
         window, release = Window(2, 1), asyncio.Event()

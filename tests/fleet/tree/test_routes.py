@@ -33,11 +33,6 @@ def test_the_nodes_of_a_line_are_shared_among_its_gateways(tmp_path: Path) -> No
     assert str(tree.find_nodegroup("gpu001").parent.nodeset) == "gw[1-2]"
 
 
-def test_what_this_machine_reaches_itself_has_no_gateway(tmp_path: Path) -> None:
-    path = written(tmp_path, "[routes]\nlogin: gpu[1-9]\ngw: gpu[10-11]\n")
-    assert read_routes(path, "login") == {"gpu10": "gw", "gpu11": "gw"}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

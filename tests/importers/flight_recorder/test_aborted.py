@@ -61,14 +61,3 @@ def test_what_was_recorded_and_not_launched_is_in_flight(fr, tmp_path, incident)
     assert ops(incident, "rank", "NOT done") == [(0,)]
     incident.require(["contradictions"])
     assert rows(incident, "FROM contradictions") == []
-
-
-def test_counters_that_are_never_kept_contradict_nothing(fr, tmp_path, incident):
-    """Without a watchdog nothing is retired, and nothing counted."""
-    calls = [fr.entry(number, number + 1, **HELD) for number in range(3)]
-    written(fr, tmp_path, {0: calls, 1: calls}, {0: (-1, -1), 1: (-1, -1)})
-    read(tmp_path, incident)
-    assert rows(incident, "SELECT count(*) FROM ops WHERE done") == [(6,)]
-    assert rows(incident, "FROM launches") == []
-    incident.require(["contradictions"])
-    assert rows(incident, "FROM contradictions") == []

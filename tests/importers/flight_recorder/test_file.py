@@ -85,11 +85,6 @@ def test_too_large_a_file_is_not_opened(tmp_path):
         load_dump(path)
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(Unreadable, match="No such file"):
-        load_dump(tmp_path / "rank_0")
-
-
 def test_content_decides_what_a_dump_is(fr, tmp_path):
     pickled = fr.write(tmp_path, 0, fr.dump([])).read_bytes()
     text = fr.write(tmp_path, 1, fr.dump([]), ".json").read_bytes()

@@ -10,7 +10,6 @@ from oncall.importers.flight_recorder.groups import (
     communicator,
     groups_by_pg_id,
     infer_members,
-    listed_groups,
     number_twins,
 )
 
@@ -41,35 +40,9 @@ def test_the_identity_is_stable():
     assert communicator(Group("7", "tp", (0, 1))) == 0xD6CF137189AF3E8F
 
 
-def test_groups_that_share_description_and_members_are_distinguished_by_creation():
-    config = {
-        name: {"name": name, "desc": "undefined", "ranks": "[0, 1]"} for name in ("10", "9", "11")
-    }
-    assert [(g.name, g.ordinal) for g in listed_groups(config)] == [("9", 0), ("10", 1), ("11", 2)]
-    assert len({communicator(group) for group in listed_groups(config)}) == 3
-
-
-def test_groups_without_members_are_not_listed():
-    assert listed_groups({"": {"name": "", "desc": "", "ranks": "[]"}}) == []
-
-
-def test_members_are_read_from_lists_too():
-    assert listed_groups({"0": {"desc": "default_pg", "ranks": [0, 1]}})[0].members == (0, 1)
-
-
 LISTED = number_twins(
     [Group("0", "default_pg", (0, 1)), Group("7", "tp", (0, 1)), Group("12", "dp", (0,))]
 )
-
-
-def test_pg_ids_pair_with_groups_in_order_of_creation():
-    paired = groups_by_pg_id([10, 0, 3], LISTED, {3: LISTED[1]})
-    assert paired == {0: LISTED[0], 3: LISTED[1], 10: LISTED[2]}
-
-
-def test_a_group_that_was_never_used_has_no_status():
-    paired = groups_by_pg_id([0, 2], LISTED, {2: LISTED[2]})
-    assert paired == {0: LISTED[0], 1: LISTED[1], 2: LISTED[2]}
 
 
 def test_a_pairing_that_an_entry_contradicts_is_not_used():
@@ -88,41 +61,11 @@ def members(carriers, sizes=None, ranks=None):
     }
 
 
-def test_carriers_are_members():
-    carriers = {WORLD: {0, 1, 2, 3}, TP0: {0, 1}, TP1: {2, 3}, DP0: {0, 2}, DP1: {1, 3}}
-    assert members(carriers) == {
-        "0": (0, 1, 2, 3),
-        "1": (0, 1),
-        "2": (2, 3),
-        "3": (0, 2),
-        "4": (1, 3),
-    }
-
-
-def test_a_silent_rank_joins_where_it_must():
-    assert members({WORLD: {0, 1, 3}, TP0: {0, 1}, TP1: {3}, DP0: {0}, DP1: {1, 3}}) == {
-        "0": (0, 1, 2, 3),
-        "1": (0, 1),
-        "2": (2, 3),
-        "3": (0, 2),
-        "4": (1, 3),
-    }
-
-
 def test_a_silent_rank_is_not_guessed():
     # 2 and 3 are silent: each sibling is short of one, and which of which nothing tells.
     assert members({WORLD: {0, 1}, DP0: {0}, DP1: {1}}, ranks=[0, 1, 2, 3])["3"] == (0,)
     # A whole sibling is silent: the groups do not share out the world.
     assert members({WORLD: {0, 1}, TP0: {0, 1}}, ranks=[0, 1, 2, 3])["1"] == (0, 1)
-
-
-def test_shapes_prove_a_world_larger_than_its_dumps():
-    assert members({WORLD: {0, 1, 2}}, sizes={WORLD: 4}) == {"0": (0, 1, 2, 3)}
-
-
-def test_siblings_that_share_out_all_ranks_show_that_the_last_one_is_missing():
-    found = members({WORLD: {0, 1, 2}, TP0: {0, 1}, TP1: {2}, DP0: {0, 2}, DP1: {1}})
-    assert found == {"0": (0, 1, 2, 3), "1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
 
 
 def test_groups_that_are_no_siblings_show_no_missing_rank():
@@ -131,10 +74,6 @@ def test_groups_that_are_no_siblings_show_no_missing_rank():
     assert members({WORLD: {0, 1, 2}} | odd)["0"] == (0, 1, 2)
     assert members({WORLD: {0, 1, 2, 3}, TP0: {0, 1}, TP1: {2}})["0"] == (0, 1, 2, 3)
     assert members({WORLD: {0, 1, 2}, TP0: {0, 1, 2}, TP1: {2}})["0"] == (0, 1, 2)
-
-
-def test_listed_groups_are_left_alone():
-    assert infer_members({LISTED[0]: {0}}, {}, [0]) == {}
 
 
 @given(st.integers(2, 4), st.integers(2, 4), st.booleans(), st.data())

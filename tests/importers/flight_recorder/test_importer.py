@@ -10,7 +10,6 @@ from tests.sql import rows
 
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
-from oncall.importers.flight_recorder.batch import rank_in_name
 
 
 def test_reading_processes_import_no_database(python_prints):
@@ -31,22 +30,6 @@ def test_an_operation(fr, suffix, tmp_path, incident):
         "ended_ns - enqueued_ns, duration_ns, done, observed_ns"
     ) == [("llama", 1, "coll", 13, "AllReduce", "Float", 4, 16, None, None, None, 500_000,
            1_500_000, True, None)]  # fmt: skip
-
-
-def test_a_stuck_operation_ends_nowhere(fr, tmp_path, incident):
-    stuck = fr.stuck(1, 2, time_discovered_completed_ns=5)
-    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1), stuck], WORLD))
-    read(tmp_path, incident)
-    assert ops(incident, "seq, done, ended_ns IS NULL, duration_ns") == [
-        (1, True, False, None),
-        (2, False, True, None),
-    ]
-
-
-def test_retired_is_done_though_the_state_never_moved(fr, tmp_path, incident):
-    fr.write(tmp_path, 0, fr.dump([fr.stuck(0, 1, retired=True)], WORLD))
-    read(tmp_path, incident)
-    assert ops(incident, "done, ended_ns") == [(True, None)]
 
 
 def test_p2p_and_collectives_count_on_their_own(fr, tmp_path, incident):
@@ -120,24 +103,6 @@ def test_gloo_is_done_as_far_as_its_group_has_counted(fr, tmp_path, incident):
     assert ops(incident, "seq, done") == [(1, True), (2, True), (3, False)]
 
 
-def test_nccl_collectives_are_done_as_far_as_their_group_completed(fr, tmp_path, incident):
-    calls = [fr.stuck(n, n + 1) for n in range(3)]
-    fr.write(tmp_path, 0, fr.dump(calls, WORLD, {0: (3, 2)}))
-    read(tmp_path, incident)
-    assert ops(incident, "seq, done") == [(1, True), (2, True), (3, False)]
-
-
-def test_a_p2p_count_completes_no_collective(fr, tmp_path, incident):
-    sends = [
-        fr.stuck(n, 4, p2p_seq_id=n, is_p2p=True, profiling_name="nccl:send 0->1") for n in (8, 9)
-    ]
-    calls = [fr.stuck(1, 4, p2p_seq_id=7), *sends]
-    fr.write(tmp_path, 0, fr.dump(calls, WORLD, {0: (9, 8)}))
-    read(tmp_path, incident)
-    # Send 8 may have been overtaken by another peer's: its own word (not retired) stands.
-    assert ops(incident, "op, done") == [("AllReduce", False), ("Send", False), ("Send", False)]
-
-
 def test_a_number_both_kinds_have_reached_proves_nothing(fr, tmp_path, incident):
     send = fr.entry(1, 1, p2p_seq_id=1, is_p2p=True, profiling_name="nccl:send 0->1")
     fr.write(tmp_path, 0, fr.dump([fr.stuck(0, 1), send], WORLD, {0: (1, 1)}))
@@ -166,17 +131,6 @@ def test_coalesced_collectives_become_one(fr, done, tmp_path, incident):
         (1, "AllGather", 10, 40, "Float", done),
         (2, "AllReduce", 4, 16, "Float", False),
     ]
-
-
-def test_coalesced_collectives_that_differ_keep_their_own_name(fr, tmp_path, incident):
-    calls = [
-        fr.stuck(0, 1, input_dtypes=["Half"]),
-        fr.stuck(1, 1, profiling_name="nccl:broadcast"),
-        coalesced(2, 1, fr.entry),
-    ]
-    fr.write(tmp_path, 0, fr.dump(calls, WORLD))
-    read(tmp_path, incident)
-    assert ops(incident, "op, dtype, count, bytes, done") == [("Coalesced", None, 8, 24, True)]
 
 
 def test_coalesced_p2p_keep_their_peers_and_complete_together(fr, tmp_path, incident):
@@ -230,13 +184,6 @@ def test_of_active_entries_alone_a_batch_without_its_end_is_done(fr, tmp_path, i
     ]
 
 
-def test_without_batches_a_lone_send_is_open(fr, tmp_path, incident):
-    lone = fr.stuck(0, 0, profiling_name="nccl:send 0->1", p2p_seq_id=4, is_p2p=True)
-    fr.write(tmp_path, 0, fr.dump([lone, fr.stuck(1, 3)], WORLD))
-    read(tmp_path, incident)
-    assert ops(incident, "seq, op, done") == [(4, "Send", False), (3, "AllReduce", False)]
-
-
 def test_members_without_a_dump_are_members_but_not_seen(fr, tmp_path, incident):
     groups = {"0": ("default_pg", range(4)), "3": ("tp", [2, 3])}
     fr.write(tmp_path, 2, fr.dump([fr.entry(0, 1)], groups))
@@ -251,14 +198,6 @@ def test_members_without_a_dump_are_members_but_not_seen(fr, tmp_path, incident)
         ("0", "default_pg", [(0, 0, 4), (1, 1, 4), (2, 2, 4), (3, 3, 4)]),
         ("3", "tp", [(2, 0, 2), (3, 1, 2)]),
     ]
-
-
-def test_siblings_with_other_names_on_other_ranks_are_one_communicator(fr, tmp_path, incident):
-    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1, ("1", "tp"))], {"1": ("tp", [0, 1])}))
-    fr.write(tmp_path, 1, fr.dump([fr.entry(0, 1, ("2", "tp"), pg_id=8)], {"2": ("tp", [0, 1])}))
-    read(tmp_path, incident)
-    assert rows(incident, "SELECT count(DISTINCT comm), count(*) FROM comms") == [(1, 2)]
-    assert rows(incident, "SELECT count(DISTINCT comm) FROM ops") == [(1,)]
 
 
 def test_a_rank_without_entries_is_seen(fr, tmp_path, incident):
@@ -285,13 +224,6 @@ def test_without_members_those_who_carry_a_group_are_its_members(fr, tmp_path, i
     assert rows(incident, "SELECT DISTINCT note LIKE '%lists no members%' FROM recordings") == [
         (True,)
     ]
-
-
-def test_an_all_gather_tells_how_large_the_world_is(fr, tmp_path, incident):
-    gather = {"profiling_name": "gloo:all_gather", "output_sizes": [[8, 2, 2]]}
-    fr.write(tmp_path, 0, fr.dump([fr.entry(0, 1, **gather)]))
-    read(tmp_path, incident)
-    assert rows(incident, "SELECT world_size FROM jobs") == [(8,)]
 
 
 def test_launches_are_reported_for_collectives_only(fr, tmp_path, incident):
@@ -391,23 +323,6 @@ def test_a_file_name_without_a_rank(fr, tmp_path, incident):
     assert rows(incident, "SELECT rank, problem FROM recordings") == [
         (None, "the file's name does not end with a rank")
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "rank"),
-    [
-        ("fr_trace_rank_2.json", 2),
-        ("_dump_14", 14),
-        ("nccl_trace_rank_0", 0),
-        ("node3_rank_12.pickle", 12),
-        ("rank_7.tar.old", 7),
-        ("trace_1758580156", None),
-        ("notes", None),
-        ("rank_3.2", 2),
-    ],
-)
-def test_the_rank_is_the_last_number_of_the_name(name, rank):
-    assert rank_in_name(f"/dumps/job5/{name}") == rank
 
 
 def test_many_files_on_all_cores_are_the_same_as_few(fr, tmp_path, incident, monkeypatch):

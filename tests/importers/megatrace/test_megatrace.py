@@ -53,17 +53,6 @@ def read(tmp_path: Path, incident: Incident, logs: dict[str, str]) -> None:
 # ---------------------------------------------------------------------- lines
 
 
-def test_both_versions_of_the_line() -> None:
-    calls = parse((v1(3, T0 * S + 5) + v2(4, T0 * S + 6, 7, group=-2, stream="(nil)")).encode())
-    assert calls is not None
-    assert calls.rank.tolist() == [3, 4]
-    assert calls.at_ns.tolist() == [T0 * S + 5, T0 * S + 6]
-    assert calls.op_count.tolist() == [-1, 7]
-    assert calls.stream.tolist() == [0x55F615683660, 0]
-    assert calls.comm.tolist() == [None, 2**64 - 2]
-    assert calls.torn == 0
-
-
 @given(st.integers(0, 400))
 def test_a_log_cut_anywhere_never_yields_a_number_cut_short(cut: int) -> None:
     text = "".join(v2(0, T0 * S + i, 1000 + i) for i in range(4))
@@ -141,14 +130,6 @@ def test_an_operation_is_known_by_its_call_alone(tmp_path: Path) -> None:
         ) == [(9, 5, 0, "coll", "AllReduce", 8, None, 16, None, T0 * S, None, None, None)]
 
 
-def test_holes_of_the_ring_are_counted(tmp_path: Path) -> None:
-    numbers = [2, 3, 4, 9, 10]
-    text = "".join(v2(0, T0 * S + n, n, group=1) for n in numbers)
-    with Incident.empty() as incident:
-        read(tmp_path, incident, {"rank_0.log": text})
-        assert rows(incident, "SELECT rows, holes FROM recordings") == [(5, 6)]
-
-
 def test_send_and_recv_share_a_number_in_one_group_call(tmp_path: Path) -> None:
     text = "".join(v2(0, T0 * S + i, 3, op, group=1) for i, op in enumerate(("Send", "Recv")))
     with Incident.empty() as incident:
@@ -211,15 +192,6 @@ def test_unknown_memberships_are_said(tmp_path: Path) -> None:
         assert "memberships unknown" in rows(incident, "SELECT problem FROM recordings")[0][0]
 
 
-def test_torn_lines_are_counted(tmp_path: Path) -> None:
-    text = v2(0, T0 * S, 0, group=1)
-    with Incident.empty() as incident:
-        read(tmp_path, incident, {"rank_0.log": text + text[20:] + text[:40] + "\n" + text[:-1]})
-        assert rows(incident, "SELECT rows, problem FROM recordings") == [
-            (1, "3 of 4 lines are torn")
-        ]
-
-
 def test_a_rank_recorded_twice_counts_once(tmp_path: Path) -> None:
     text = "".join(v2(0, T0 * S + i, i, group=1) for i in range(3))
     with Incident.empty() as incident:
@@ -249,12 +221,6 @@ def test_absurd_numbers_are_torn_lines(tmp_path: Path) -> None:
         read(tmp_path, incident, {"rank_0.log": text})
         assert rows(incident, "SELECT comm FROM ops") == [(3,)]
         assert "2 of 3" in rows(incident, "SELECT problem FROM recordings")[0][0]
-
-
-def test_recognition_is_by_content() -> None:
-    assert megatrace.recognises(Path("x"), v1(0, T0 * S).encode())
-    assert megatrace.recognises(Path("x"), b"a torn line\n" + v2(0, T0 * S, 0).encode())
-    assert not megatrace.recognises(Path("rank_0.log"), b"[2025-01-01] step 5 loss 2.1\n")
 
 
 # --------------------------------------------------------------------- groups
@@ -301,16 +267,6 @@ def test_constant_clock_offsets_do_not_hide_members(seed: int) -> None:
 def test_where_the_times_do_not_tell_nothing_is_claimed(seed: int) -> None:
     # Every rank wanders by many operations on its own: no two of them are together.
     assert find_groups(lanes(1, 6, 0, 5e7, seed)) == []
-
-
-def test_other_calls_are_other_communicators() -> None:
-    made = lanes(4, 1, 2e5, 0, seed=1)
-    other = [Lane(x.rank, x.seq, x.call + 1, x.at_ns) for x in made[2:]]
-    assert sorted(map(sorted, find_groups([*made[:2], *other]))) == [[0, 1], [2, 3]]
-
-
-def test_few_common_operations_prove_nothing() -> None:
-    assert find_groups(lanes(2, 1, 1e5, 0, seed=1, operations=6)) == []
 
 
 # ------------------------------------------------------------------ recording

@@ -183,17 +183,6 @@ def test_a_send_that_no_computation_claims_has_no_micro_batch(
     assert tasks(incident, "forward_send") == [(0, "forward_send", None, None, 1)]
 
 
-def test_without_its_meta_the_rows_tell_the_sizes(tmp_path: Path, incident: Incident) -> None:
-    trace = write(tmp_path, STEP.format(7))
-    (tmp_path / "meta-x.yaml").unlink()
-    load([trace], incident)
-    assert rows(incident, "SELECT world_size, tp, pp, dp, origin FROM jobs") == [
-        (None, None, 2, 1, "the trace's rows")
-    ]
-    # Without knowing of no tensor parallelism, a task's time may hold its calls.
-    assert rows(incident, "SELECT DISTINCT calls, own_ns FROM stage_tasks") == [(None, None)]
-
-
 def test_ranks_of_one_stage_form_its_tensor_group(tmp_path: Path, incident: Incident) -> None:
     trace = write(tmp_path, *(f"0,0,{r},1,forward-compute,0.0,0.1,0,0,0,0" for r in (0, 1)))
     meta = tmp_path / "meta-x.yaml"
@@ -214,16 +203,6 @@ def test_rows_without_what_they_need_are_counted(tmp_path: Path, incident: Incid
     write(tmp_path, STEP.format(7), "0,0,x,7,gc,0.1,0.0,0,0,0,0", "0,0,0,7,gc,nan,0.0,0,0,0,0")
     load([tmp_path], incident)
     assert reported(incident) == [13, "2 of 15 rows lack a value they need"]
-
-
-@pytest.mark.parametrize("ends", ["0,0,0,7,gc,0.9", '0,0,0,7,"gc', "0,0,0,7,gc,0.9,1\0\0\0"])
-def test_a_trace_cut_short_is_read_up_to_there(
-    tmp_path: Path, incident: Incident, ends: str
-) -> None:
-    path = write(tmp_path, STEP.format(7))
-    path.write_text(path.read_text() + ends)
-    load([tmp_path], incident)
-    assert reported(incident) == [13, "1 of 14 rows lack a value they need"]
 
 
 def test_a_packed_trace_cut_short_says_so(tmp_path: Path, incident: Incident) -> None:

@@ -11,7 +11,6 @@ import pytest
 from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.importers.detect import load
-from oncall.importers.switches.shell_tables import cells, number, reader_of
 
 AT_NS = int(datetime(2026, 11, 20, 3, 10, tzinfo=UTC).timestamp()) * 10**9
 SONIC = """admin@leaf3:~$ date -Is
@@ -134,12 +133,6 @@ def test_queues_count_bytes_and_drops(tmp_path: Path, incident: Incident) -> Non
     assert problems(incident) == [None]
 
 
-def test_queues_of_newer_switches_count_marks(tmp_path: Path, incident: Incident) -> None:
-    columns = "node, nic, priority, marked, discards"
-    found = reported(incident, tmp_path / "q.txt", MARKED, "nic_priorities", columns)
-    assert found == [("leaf3", "Ethernet16", 3, 412, 0)]
-
-
 def test_watermarks_of_unicast_queues(tmp_path: Path, incident: Incident) -> None:
     columns = "nic, priority, queue_bytes"
     found = reported(incident, tmp_path / "w.txt", WATERMARKS, "nic_priorities", columns)
@@ -197,26 +190,6 @@ def test_a_date_that_no_clock_shows_is_none(tmp_path: Path, incident: Incident, 
     path, text = tmp_path / "leaf3.txt", SONIC.replace("2026-11-20T03:10:00+00:00", date)
     [(at_ns,)] = set(reported(incident, path, text, "nics", "at_ns"))
     assert at_ns == path.stat().st_mtime_ns
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("1,234", 1234), ("7", 7), ("N/A", None), ("12345", 12345)]
-)
-def test_numbers(text: str, value: int | None) -> None:
-    assert number(text) == value
-
-
-@pytest.mark.parametrize("text", ["1,23", "x", "-1", ""])
-def test_no_numbers(text: str) -> None:
-    with pytest.raises(ValueError, match=text or "^$"):
-        number(text)
-
-
-def test_a_row_needs_a_cell_for_each_column() -> None:
-    found = reader_of("  Port Rx    PFC0    PFC1")
-    assert found is not None
-    assert cells("Ethernet0  1  2", found[0]) == ["Ethernet0", "1", "2"]
-    assert cells("Ethernet0  1", found[0]) is None
 
 
 ICE = """     rx_bytes.nic: 9000

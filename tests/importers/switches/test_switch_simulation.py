@@ -68,29 +68,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_table_is_filled(folder: Path, incident: Incident) -> None:
-    load([folder], incident)
-    tables = ("flow_steps", "flows", "links", "switch_pauses", "switch_ports", "switch_flows")
-    assert [incident.rows(table) for table in tables] == [4, 3, 3, 3, 2, 2]
-    assert incident.con.execute("SELECT * EXCLUDE rate_bytes_per_s FROM links").fetchall() == [
-        ("host2", 1, "SW0", 1),
-        ("host3", 1, "SW1", 1),
-        ("SW0", 2, "SW1", 2),
-    ]
-
-
-def test_depth_is_a_mean_and_of_no_packets_unknown(folder: Path, incident: Incident) -> None:
-    load([folder], incident)
-    rows = incident.con.execute(
-        "SELECT switch, port, at_ns, epoch_ns, queue_depth, paused_packets FROM switch_ports "
-        "ORDER BY at_ns"
-    ).fetchall()
-    assert rows == [
-        ("SW0", 2, 2_004_000_000, 1_000_000, None, 0),
-        ("SW0", 2, 2_004_600_000, 600_000, 7.5, 20),
-    ]
-
-
 def test_a_port_whose_flows_all_aged_out_has_passed_nothing(
     folder: Path, incident: Incident
 ) -> None:

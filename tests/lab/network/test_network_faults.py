@@ -7,7 +7,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from oncall.core.errors import BadInput, UsageError
@@ -59,35 +58,10 @@ def first_that_delays(scenario: NetworkScenario) -> tuple[Incident, Truth]:
     raise AssertionError("no seed delays the collective")
 
 
-def test_a_storm_stops_its_port_for_as_long_as_it_lasts() -> None:
-    run_ = played(NetworkFault("PFC_STORM", at_ns=2_000_000, lasting_ns=4_000_000))
-    (storm,) = run_.plan.storms
-    at = {paused: at_ns for at_ns, port, paused in run_.pauses if port == storm.port}
-    assert at[True] == pytest.approx(storm.at_ns, abs=2 * run_.quantum_ns)
-    assert at[False] == pytest.approx(storm.until_ns, abs=2 * run_.quantum_ns)
-
-
-def test_an_incast_pauses_its_senders() -> None:
-    run_ = played(NetworkFault("INCAST", count=6, bytes=STEP), congestion_control=False)
-    tree = run_.plan.tree
-    target = run_.plan.flows[0].dst
-    stopped = {port for _, port, paused in run_.pauses if paused}
-    assert stopped & {port for flow in run_.plan.flows for port in flow.path[:-1]}
-    assert tree.between[tree.edge_of(target), target] not in stopped, "its receiver takes all"
-
-
 def test_whoever_heeds_marks_causes_fewer_pauses() -> None:
     fault = NetworkFault("INCAST", count=6, bytes=STEP)
     pauses = [len(played(fault, congestion_control=heed).pauses) for heed in (True, False)]
     assert pauses[0] < pauses[1]
-
-
-def test_a_collective_that_is_let_down_by_hashing_takes_twice_as_long() -> None:
-    run_ = played(NetworkFault("LOAD_IMBALANCE", 0))
-    took = np.nanmax(run_.progress.ended_ns)
-    steps = int(run_.plan.messages.step.max())
-    alone = steps * STEP / run_.scenario.network_bytes_per_s * 1e9
-    assert 1.5 * alone < took < 3 * alone
 
 
 def test_a_scenario_file_of_a_network(tmp_path: Path) -> None:

@@ -153,29 +153,6 @@ def test_a_delay_where_there_is_slack_costs_nothing_and_on_the_path_all_of_itsel
     assert cost == {0: pytest.approx(0, abs=MS), 14: pytest.approx(100 * MS, abs=MS)}
 
 
-@pytest.mark.parametrize("task", ["forward", "backward", "forward_send", "backward_send"])
-@pytest.mark.parametrize("schedule", ["1F1B", "interleaved", "GPipe"])
-def test_a_hang_stops_everybody_and_begins_at_its_place(schedule: str, task: str) -> None:
-    chunks = 2 if schedule == "interleaved" else 1
-    fault = PipelineFault("hang", rank=9, iteration=2, task=task, micro_batch=3)
-    scenario = PipelineScenario(schedule=schedule, chunks=chunks, faults=(fault,))
-    incident, truth = simulate_pipeline(scenario)
-    (reported,) = truth.faults
-    assert isinstance(reported, StageTruth)
-    assert (reported.stage, reported.task, reported.iteration) == (2, task, 2)
-    with incident:
-        counts = incident.con.execute(
-            "SELECT rank, count(*) FILTER (ended_ns IS NULL) FROM ops GROUP BY rank ORDER BY rank"
-        ).fetchall()
-        assert all(open_ops for rank, open_ops in counts if rank != 9)
-        if task in ("forward", "backward"):
-            assert counts[9] == (9, 0)  # it computes and never calls again
-        after = incident.con.execute(
-            "SELECT max(started_ns) < max(observed_ns) - 290e9 FROM ops"
-        ).fetchall()
-        assert after == [(True,)]
-
-
 def test_recorders_that_know_less_say_less() -> None:
     small: dict[str, Any] = {"iterations": 3, "holes": 0.02, "starts_in": 0.4}
     incident, _ = simulate_pipeline(PipelineScenario(recorder="calls", **small))

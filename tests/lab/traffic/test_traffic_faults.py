@@ -38,33 +38,6 @@ def broken(kind: str, rank: int, **severity: float) -> Incident:
     return incident
 
 
-@pytest.mark.parametrize("kind", ["congestion", "pcie_downgrade", "pcie_contention"])
-def test_the_straggler_of_a_ring_is_active_longest(kind: str) -> None:
-    with broken(kind, 42, bandwidth=0.5) as incident:
-        active = {rank: row["active"] for rank, row in last_collective(incident, 42).items()}
-    others = [time for rank, time in active.items() if rank != 42]
-    assert len(others) == 3
-    assert active[42] > 1.15 * max(others)
-
-
-def test_a_nic_that_is_down_sent_least_of_all() -> None:
-    with broken("nic_down", 42) as incident:
-        sent = {rank: row["bytes"] for rank, row in last_collective(incident, 42).items()}
-        finished = {row["done"] for row in last_collective(incident, 42).values()}
-    assert min(sent, key=lambda rank: sent[rank]) == 42
-    assert finished == {False}
-
-
-def test_a_busy_cpu_leaves_gaps_for_all_and_activity_unchanged() -> None:
-    with broken("cpu_contention", 42) as incident:
-        active = [row["active"] for row in last_collective(incident, 42).values()]
-        whole = incident.con.execute(
-            "SELECT avg(ended_ns - started_ns), avg(active_ns) FROM op_traffic WHERE kind = 'coll'"
-        ).fetchone()
-    assert max(active) < 1.15 * min(active)
-    assert whole is not None and whole[0] > 1.1 * whole[1]
-
-
 @pytest.mark.parametrize("workload", ["gpt2", "mixtral"])
 def test_only_threads_of_a_busy_host_look_late_at_their_own_flushes(workload: str) -> None:
     """Steps of the proxy: as many and as large as what was sent; late where the CPU is short."""
@@ -101,20 +74,6 @@ def test_a_rank_that_never_called_tells_nothing_of_what_arrives_there(rank: int)
             "(SELECT DISTINCT comm, kind, seq, rank FROM ops) o USING (comm, kind, seq, rank)"
         ).fetchall()[0]
     assert rows and not without_call
-
-
-def test_a_throttled_gpu_delays_the_operations_of_its_node() -> None:
-    with broken("gpu_throttling", 42, power_w=250.0) as incident:
-        started = {rank: row["started"] for rank, row in last_collective(incident, 45).items()}
-    assert max(started, key=lambda rank: started[rank]) == 45
-
-
-def test_a_gpu_that_fails_never_starts_its_next_operation() -> None:
-    with broken("gpu_error", 42) as incident:
-        last = dict(
-            incident.con.execute("SELECT rank, max(enqueued_ns) FROM ops GROUP BY rank").fetchall()
-        )
-    assert min(last, key=lambda rank: last[rank]) == 42
 
 
 def test_half_the_resolution_folds_gaps_into_activity() -> None:

@@ -284,20 +284,6 @@ def test_work_requests_show_the_activity_of_the_wire_within_two_epochs(workload:
     assert np.quantile(apart, 0.95) <= 0.1 * np.quantile(list(active[0].values()), 0.95)
 
 
-def test_a_node_that_never_answered_left_nothing() -> None:
-    scenario = TrafficScenario(missing_nodes=(1,), **SMALL)
-    incident, truth = simulate_traffic(scenario)
-    assert truth.missing_nodes == ("gpu002",)
-    with incident:
-        seen = incident.con.execute(
-            "SELECT (SELECT count(*) FROM ops WHERE rank BETWEEN 8 AND 15), "
-            "(SELECT count(*) FROM epochs WHERE node = 'gpu002'), "
-            "(SELECT count(DISTINCT node) FROM epochs), "
-            "(SELECT count(DISTINCT peer_rank) FROM qps WHERE peer_rank BETWEEN 8 AND 15)"
-        ).fetchone()
-    assert seen == (0, 0, 7, 8)
-
-
 def test_table_4_is_drawn_whole_and_anew_by_seed() -> None:
     scenarios = list(table_4(1))
     assert len(scenarios) == 58

@@ -13,7 +13,7 @@ from tests.sql import rows
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.evidence.schema import TABLES
-from oncall_lab import TrainingFault, TrainingScenario, simulate
+from oncall_lab import TrainingScenario, simulate
 
 MINUTE = 60 * NS_PER_S
 SHORT = TrainingScenario(
@@ -184,26 +184,3 @@ def test_first_steps_are_slower_and_checkpoints_pause_everybody() -> None:
         assert steps[0] > 1.3 * np.median(steps)
         assert (steps > 8 * NS_PER_S).sum() == 2
         assert count(incident, "SELECT DISTINCT seq FROM ops WHERE bytes = 1") >= 4
-
-
-def test_512_ranks() -> None:
-    scenario = TrainingScenario(tp=8, pp=4, dp=16, duration_ns=20 * NS_PER_S)
-    incident, _ = simulate(scenario)
-    with incident:
-        assert incident.rows("ranks") == 512
-        assert incident.rows("ops") > 50_000
-        assert count(incident, "SELECT DISTINCT comm FROM comms WHERE role = 'dp'") == 32
-
-
-def test_the_job_is_reported_as_it_was_laid_out(healthy: Incident) -> None:
-    (job,) = rows(healthy, "SELECT world_size, tp, pp, dp, ep, micro_batches FROM jobs")
-    assert job == (32, 2, 4, 4, 2, 6)
-    sizes = rows(
-        healthy, "SELECT role, any_value(size), count(*) FROM comms GROUP BY ALL ORDER BY ALL"
-    )
-    assert sizes == [("dp", 4, 32), ("ep", 2, 32), ("pp", 4, 32), ("tp", 2, 32), ("world", 32, 32)]
-    layers = rows(healthy, "SELECT role, max(tree_layer) FROM comms GROUP BY ALL ORDER BY ALL")
-    assert [layer is not None for _, layer in layers] == [False, False, False, False, True]
-    assert rows(healthy, "SELECT DISTINCT algo FROM ops JOIN comms USING (comm, rank) "
-                         "WHERE role = 'world'") == [("TREE",)]  # fmt: skip
-    assert TrainingFault("H1", (1, 1)).ranks == (1,)

@@ -23,8 +23,6 @@ from oncall.node.common.source import Collected, Instant
 from oncall.node.rings.ring_layout import CommunicatorState, Operation
 from oncall.node.rings.rings import RingSource
 from oncall.node.store.batch import Batch
-from oncall.node.store.catalog import sealed_shards
-from oncall.node.store.reader import open_shards
 
 Rows = Callable[[str], list[tuple[Any, ...]]]
 MakeAgent = Callable[..., Agent]
@@ -134,19 +132,6 @@ def test_sends_and_receives_are_numbered_by_pair(
     ]
 
 
-def test_without_a_profiler_no_end_is_claimed(
-    rings: Path, make_agent: MakeAgent, sealed_rows: Rows
-) -> None:
-    ring = RingWriter(rings)
-    ring.communicator(0, COMM, profiled=False)
-    reported = operations(1, 5)
-    ring.append(reported[reported["kind"] <= 2])  # the shim alone: entered, enqueued
-    make_agent().finish()
-    assert sealed_rows("SELECT DISTINCT done, ended_ns, observed_ns FROM ops") == [
-        (None, None, None)
-    ]
-
-
 def test_a_step_of_the_clock_bends_no_duration(
     rings: Path, make_agent: MakeAgent, clock: Any, sealed_rows: Rows
 ) -> None:
@@ -180,29 +165,6 @@ def test_a_clock_set_back_overwrites_no_shard(
         agent.seal(clock())
     counted = "SELECT count(*), count(DISTINCT seq) FROM ops WHERE ended_ns IS NOT NULL"
     assert sealed_rows(counted) == [(40, 40)]
-
-
-@pytest.mark.parametrize("step_ns", [-60 * MINUTE_NS, 60 * MINUTE_NS])
-def test_a_shard_holds_one_time(
-    rings: Path, make_agent: MakeAgent, clock: Any, config: Configuration, step_ns: int
-) -> None:
-    ring = RingWriter(rings)
-    ring.communicator(0, COMM)
-    agent = make_agent()
-    ring.append(operations(1, 10))
-    agent.step()
-    clock.set_by_ns += step_ns
-    ring.append(operations(11, 10))
-    agent.step()
-    agent.finish()
-    for shard in sealed_shards(config.data_dir):
-        assert shard.end_ns - shard.start_ns < MINUTE_NS
-        with open_shards([shard]) as opened:
-            ((first_ns, last_ns),) = opened.con.execute(
-                "SELECT min(enqueued_ns), max(ended_ns) FROM ops"
-            ).fetchall()
-        if first_ns is not None:
-            assert shard.start_ns - MINUTE_NS < first_ns <= last_ns < shard.end_ns + MINUTE_NS
 
 
 def test_an_answer_tells_what_began_since_the_last_commit(
@@ -241,24 +203,6 @@ def test_a_ring_that_fills_up_does_not_wait_for_the_commit(
     agent.step()
     assert ring.header["tail"][0] == ring.header["head"][0] == 300
     agent.finish()
-
-
-def test_a_hang_stays_visible_behind_a_full_ring(
-    rings: Path, make_agent: MakeAgent, sealed_rows: Rows
-) -> None:
-    ring = RingWriter(rings, records=64)
-    ring.communicator(0, COMM)
-    agent = make_agent()
-    ring.append(operations(1, 10))
-    agent.step()
-    ring.append(operations(11, 30, unfinished=1))  # more than fit: the last ones are dropped
-    assert ring.header["dropped"] > 0
-    agent.step()
-    agent.finish()
-    assert sealed_rows("SELECT seq, op FROM ops WHERE NOT done") == [(40, "AllReduce")]
-    assert sealed_rows("SELECT launched, completed FROM launches") == [(40, 39)]
-    ((dropped,),) = sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'rings'")
-    assert dropped == ring.header["dropped"]
 
 
 def test_a_dead_process_is_reported_with_what_it_left_in_flight(
@@ -313,25 +257,6 @@ def test_an_aborted_communicator_leaves_what_it_was_in(
     assert states == [("running",), ("abort",), ("abort",)]
 
 
-def test_a_slot_used_again_mixes_no_communicators(
-    rings: Path, make_agent: MakeAgent, sealed_rows: Rows
-) -> None:
-    ring = RingWriter(rings)
-    ring.communicator(0, COMM)
-    agent = make_agent()
-    agent.step()
-    ring.append(operations(1, 3))
-    ring.close_communicator(0, CommunicatorState.DESTROYED)
-    agent.step()
-    ring.communicator(0, COMM + 1)
-    ring.append(operations(4, 2, sequence=1))
-    agent.finish()
-    assert sealed_rows("SELECT comm, count(*) FROM ops GROUP BY comm ORDER BY comm") == [
-        (COMM, 3),
-        (COMM + 1, 2),
-    ]
-
-
 def test_a_failed_call_is_reported_in_nccls_words(
     rings: Path, make_agent: MakeAgent, sealed_rows: Rows
 ) -> None:
@@ -348,41 +273,6 @@ def test_a_failed_call_is_reported_in_nccls_words(
     assert sealed_rows("SELECT seq, done, ended_ns, observed_ns FROM ops") == [
         (1, None, None, None)
     ]
-
-
-def test_what_an_orderly_end_left_behind_is_not_in_flight(
-    rings: Path, make_agent: MakeAgent, clock: Any, sealed_rows: Rows
-) -> None:
-    ring = RingWriter(rings)
-    ring.communicator(0, COMM)
-    ring.append(operations(1, 2, unfinished=1))
-    agent = make_agent()
-    agent.step()
-    agent.seal(clock())
-    ring.close()
-    agent.finish()
-    assert sealed_rows("SELECT done, observed_ns IS NULL FROM ops WHERE seq = 2 ORDER BY ALL") == [
-        (False, False),
-        (None, True),
-    ]
-
-
-def test_what_an_answer_found_to_be_over_reaches_the_store_too(
-    rings: Path, make_agent: MakeAgent, until: Any, sealed_rows: Rows
-) -> None:
-    ring = RingWriter(rings)
-    ring.communicator(0, COMM)
-    ring.append(operations(1, 1, unfinished=1))
-    agent = make_agent()
-    agent.step()
-    ring.close_communicator(0, CommunicatorState.DESTROYED)
-    reported: list[Any] = []
-    asking = threading.Thread(target=lambda: reported.extend(agent.present(30)))
-    asking.start()
-    until(lambda: agent.step() or reported)
-    asking.join()
-    agent.finish()
-    assert sealed_rows("SELECT DISTINCT seq, done FROM ops") == [(1, True)]
 
 
 def test_a_stop_right_after_a_full_disk_writes_what_was_held(
@@ -428,27 +318,6 @@ def test_a_source_that_raises_is_reported_and_the_others_go_on(
     errors = sealed_rows("SELECT error FROM collectors WHERE source = 'broken'")
     assert ("a bug: RuntimeError: not at 0",) in errors
     assert capsys.readouterr().err.count("not at 0") == 1
-
-
-def test_files_that_are_no_rings_are_named_once(
-    rings: Path, make_agent: MakeAgent, sealed_rows: Rows, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (rings / "1-1.ring").write_bytes(b"\xff" * 10_000)
-    old = RingWriter(rings, layout_version=99)
-    good = RingWriter(rings, 7)
-    good.communicator(0, COMM)
-    good.append(operations(1, 10))
-    agent = make_agent()
-    for _ in range(3):
-        agent.step()
-    agent.finish()
-    assert sealed_rows("SELECT rank, count(*) FROM ops GROUP BY rank") == [(7, 10)]
-    ((error,),) = sealed_rows("SELECT arg_max(error, at_ns) FROM collectors WHERE source = 'rings'")
-    assert "1-1.ring: not a ring" in error
-    assert f"{old.path.name}: a ring of layout 99" in error
-    said = capsys.readouterr().err
-    assert said.count("1-1.ring") == 1
-    assert said.count("layout 99") == 1
 
 
 @pytest.mark.parametrize("rank", [8, 2**31 - 1])

@@ -89,35 +89,6 @@ def test_the_next_attempt_comes_when_it_is_due_however_the_clock_is_set(
     recorder.close()
 
 
-def test_rows_that_no_store_can_hold_cost_only_themselves(
-    config: Configuration, sealed_rows: Rows
-) -> None:
-    log, said = _log()
-    recorder = Recorder(config, log)
-    recorder.add([_seqs(1, 10), one_row("ranks", job="llama", rank=2**40), _seqs(11, 10)])
-    assert recorder.commit(SECOND_NS) == 20
-    assert recorder.dropped == 1
-    assert "ranks: rows dropped" in said.getvalue()
-    recorder.seal(2 * SECOND_NS)
-    recorder.settle()
-    assert sealed_rows("SELECT count(*) FROM ops") == [(20,)]
-    assert sealed_rows("FROM ranks") == []
-
-
-def test_sealing_waits_while_somebody_reads(config: Configuration) -> None:
-    log, _ = _log()
-    recorder = Recorder(config, log)
-    recorder.add([_seqs(1, 10)])
-    recorder.commit(SECOND_NS)
-    with recorder.reading() as reading:
-        assert not recorder.seal(2 * SECOND_NS)
-        recorder.add([_seqs(11, 10)])
-        recorder.commit(2 * SECOND_NS)  # but recording does not
-        assert len(reading.con.execute("FROM ops").fetchall()) == 20
-    assert recorder.seal(3 * SECOND_NS)
-    recorder.close()
-
-
 def test_recording_goes_on_while_a_shard_is_sealed(
     config: Configuration, sealed_rows: Rows
 ) -> None:

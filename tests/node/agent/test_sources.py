@@ -51,22 +51,6 @@ def test_every_source_is_collected_unless_reported_otherwise(config: Configurati
             source.close()
 
 
-def test_this_machine_tells_what_is_here_and_what_is_not(
-    config: Configuration, sealed_rows: Rows, tmp_path: Path
-) -> None:
-    root = tmp_path / "bare"  # no device, whatever this machine has
-    (root / "sys/class").mkdir(parents=True)
-    said = collect_once(config, root)
-    where = root / "sys/class/infiniband"
-    note = f"no RDMA device found: {where} does not exist"
-    assert f"rdma_nics: {note}" in said
-    assert sealed_rows(
-        "SELECT DISTINCT rows, error, note FROM collectors WHERE source = 'rdma_nics'"
-    ) == [(0, None, note)]
-    assert sealed_rows("SELECT count(DISTINCT source) FROM collectors") == [(len(declared()) + 1,)]
-    assert sealed_rows("SELECT count(*) FROM nics") == [(0,)]
-
-
 def test_devices_in_hardware_and_in_software_reach_a_shard(
     config: Configuration, sealed_rows: Rows, tmp_path: Path
 ) -> None:

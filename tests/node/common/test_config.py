@@ -10,7 +10,7 @@ import pytest
 from oncall.core.configuration import parse_toml
 from oncall.core.errors import BadInput, UsageError
 from oncall.node.common.config import Configuration, every_option, load, reload
-from oncall.node.common.declaration import declared, default_options
+from oncall.node.common.declaration import declared
 from oncall.node.common.options import options_of
 
 
@@ -36,12 +36,6 @@ def test_quantities_carry_their_units(tmp_path: Path) -> None:
     assert (reported.keep_bytes, reported.keep_free_bytes) == (3 * 2**30, 10 * 2**20)
     assert reported.socket_group is True
     assert reported.commit_every_ns == Configuration().commit_every_ns
-
-
-def test_the_command_line_counts_more_than_the_file(tmp_path: Path) -> None:
-    path = _file(tmp_path, 'node = "a"\ndata_dir = "/one"\n')
-    reported = load(path, {"node": "b", "data_dir": None})
-    assert (reported.node, reported.data_dir) == ("b", Path("/one"))
 
 
 @pytest.mark.parametrize(
@@ -92,17 +86,6 @@ def test_what_is_no_toml_is_said_with_its_place(tmp_path: Path) -> None:
 def test_a_node_that_no_file_can_bear_is_refused() -> None:
     with pytest.raises(UsageError, match="host name"):
         load(None, {"node": "../up"})
-
-
-def test_the_node_is_named_as_the_hooks_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONCALL_NODE", "gpu042")
-    assert load(None).node == "gpu042"
-
-
-def test_options_of_a_source_are_a_table(tmp_path: Path) -> None:
-    reported = load(_file(tmp_path, 'seal_every = "45 s"\n[gpus]\nevery = "3 s"\n'))
-    assert reported.seal_every_ns == 45 * 10**9
-    assert reported.source_options == default_options().changed("gpus", every_ns=3 * 10**9)
 
 
 def test_the_page_of_options_is_a_file_with_every_default(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from oncall.node.common import declaration
-from oncall.node.common.config import Configuration
 from oncall.node.common.declaration import (
     NoOptions,
     Polled,
@@ -62,20 +61,6 @@ def test_every_source_says_what_it_collects_and_what_its_options_mean() -> None:
     assert set(on_by_default()) <= set(declared())
     for name, reported in declared().items():
         assert reported.collects.endswith("."), name
-
-
-def test_what_sources_share_is_made_once() -> None:
-    made: list[object] = []
-
-    def shared(surroundings: Surroundings) -> object:  # noqa: ARG001
-        made.append(object())
-        return made[-1]
-
-    surroundings = Configuration().surroundings()
-    other = replace(surroundings, bookmarks={"a": 1})
-    assert surroundings.shared(shared) is other.shared(shared)
-    assert len(made) == 1
-    assert Configuration().surroundings().shared(shared) is made[1]
 
 
 def test_options_are_found_by_their_class() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -176,23 +175,6 @@ def test_a_slow_source_is_left_alone_as_long_as_it_was_busy_up_to_a_turn(
     pause_ns = next_due_ns(due_ns, began_ns, ended_ns, every_ns) - ended_ns
     assert pause_ns >= min(took_ns, every_ns)
     assert pause_ns <= every_ns
-
-
-def test_its_cpu_time_is_its_own(run: Callable[..., tuple[OwnThread, Scripted]]) -> None:
-    burnt_ns = 20_000_000
-
-    def burn() -> Collected:
-        until_ns = time.thread_time_ns() + burnt_ns
-        while time.thread_time_ns() < until_ns:
-            pass
-        return Collected([hosts()], cpu_ns=5)
-
-    thread, source = run(burn, every_ns=MINUTE_NS)
-    thread.collect(read_clock())
-    assert thread.wait_for_a_reading(30)
-    assert thread.collect(read_clock()).cpu_ns >= burnt_ns + 5
-    assert thread.collect(read_clock()).cpu_ns == 0
-    assert source.readings == 1
 
 
 def test_the_collector_goes_on_beside_a_source_that_hangs(

@@ -18,7 +18,7 @@ from oncall.node.gpu.gpu import Nvml, Status
 from oncall.node.gpu.gpus import GpuSource
 from oncall.node.store.batch import joined
 
-from ..nvml_standin import NVMLError, NvmlStandin, StandinGpu
+from ..nvml_standin import NvmlStandin, StandinGpu
 
 S = 10**9
 NOW = Instant(1_800_000_000 * S, 5000 * S)
@@ -137,20 +137,6 @@ def test_places_are_reported_when_found_and_at_every_seal(
     assert rows(source.collect(later(1)), "devices") == []
     (again,) = source.current_state(later(2))
     assert again.rows == 2
-
-
-def test_nvlinks(source: GpuSource, driver: NvmlStandin) -> None:
-    gpu = driver.gpus[0]
-    gpu.link_errors = {(3, 0): 5, (3, 3): 2, (7, 1): 1}
-    assert rows(source.collect(NOW))[0]["nvlink_errors"] == 8
-    gpu.links[3] = False
-    collected = rows(source.collect(later(1)))[0]
-    # What a link had counted before it went down is not taken off.
-    assert (collected["nvlinks"], collected["nvlinks_up"], collected["nvlink_errors"]) == (
-        18,
-        17,
-        8,
-    )
 
 
 def test_what_a_model_does_not_tell_is_null_said_and_not_asked_again(
@@ -340,14 +326,3 @@ def test_a_driver_that_hangs_holds_up_nobody_else(driver: NvmlStandin, tmp_path:
     assert source.wait_for_a_reading(30)
     assert len(rows(source.collect(read_clock()))) == 2
     source.close()
-
-
-def test_this_machine() -> None:
-    source = GpuSource(Path("/"), "gpu017", S)
-    collected = source.collect(read_clock())
-    source.close()
-    assert rows(collected) or collected.notes or collected.problems
-
-
-def test_errors_say_their_number() -> None:
-    assert contract.status(NVMLError(Status.TIMEOUT)) == Status.TIMEOUT

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ring_writer import RingWriter
 
-from oncall.node.common.source import Collected, Instant, read_clock
+from oncall.node.common.source import Collected, Instant
 from oncall.node.host.host_processes import (
     ControlGroups,
     CpuLimit,
@@ -167,20 +167,6 @@ def test_a_process_that_is_hidden_or_just_died_has_no_row(
     collected = HostProcessSource(root, rings, "gpu017", S).collect(NOW)
     assert collected.batches == []
     assert "hidepid" in collected.notes[0]
-
-
-def test_without_rings_there_is_nothing_to_say(root: Path, tmp_path: Path) -> None:
-    collected = HostProcessSource(root, tmp_path / "nowhere", "gpu017", S).collect(NOW)
-    assert (collected.batches, collected.notes, collected.problems) == ([], (), ())
-
-
-@pytest.mark.usefixtures("ring")
-def test_this_machine(rings: Path) -> None:
-    (row,) = rows(HostProcessSource(Path("/"), rings, "gpu017", S).collect(read_clock()))
-    assert row["cpu_ns"] > 0
-    assert row["rss_bytes"] > 10**6
-    assert row["threads"] >= 1
-    assert row["cpus_allowed"] == len(os.sched_getaffinity(0))
 
 
 # ------------------------------------------------------------------ control groups

@@ -101,20 +101,6 @@ def test_shares_are_of_the_time_between_two_readings(source: HostSource, root: P
     assert collected["memory_pressure"] == 0.0
 
 
-def test_counters_that_go_back_tell_nothing(source: HostSource, root: Path) -> None:
-    source.collect(NOW)
-    write(root, "proc/stat", cpu_times(1, 0, 1, 2, 0, 0, 0, 0))
-    write(root, "proc/pressure/cpu", pressure(5))
-    collected = row(source.collect(LATER))
-    assert (collected["cpu_busy"], collected["cpu_pressure"]) == (None, None)
-
-
-def test_a_clock_that_stands_still_divides_nothing(source: HostSource) -> None:
-    source.collect(NOW)
-    collected = row(source.collect(NOW))
-    assert (collected["cpu_busy"], collected["cpu_pressure"]) == (None, None)
-
-
 def test_what_is_not_reported_is_null_and_said(tmp_path: Path) -> None:
     write(tmp_path, "proc/stat", cpu_times(1, 2, 3, 4, 5, 6, 7, 8, cpus=200))
     collected = HostSource(tmp_path, "gpu017", S).collect(NOW)
@@ -138,20 +124,6 @@ def test_garbage_is_said_and_no_row(root: Path, garbage: str) -> None:
     assert "no CPU times found" in collected.problems[0]
     write(root, "proc/stat", cpu_times(200, 0, 50, 900, 20, 5, 5, 20))
     assert "cpu_busy" not in row(source.collect(LATER))
-
-
-def test_garbage_in_the_rest_leaves_the_rest(root: Path) -> None:
-    write(root, "proc/pressure/cpu", "some avg10=x total=\n")
-    write(root, "proc/meminfo", "MemTotal: many kB\nMemAvailable: 5 kB\n")
-    write(root, "sys/devices/system/edac/mc/mc1/ce_count", "n/a\n")
-    write(root, "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "powersave\n")
-    write(root, "sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "<unknown>\n")
-    collected = row(HostSource(root, "gpu017", S).collect(NOW))
-    assert collected["memory_bytes"] is None
-    assert collected["memory_available_bytes"] == 5 * 1024
-    assert collected["memory_corrected"] is None  # a sum of what is left would look like a reset
-    assert collected["governor"] == "performance,powersave"
-    assert collected["cpu_mhz"] == 2000.0
 
 
 @given(text=st.text(max_size=200), number=st.integers(-(2**70), 2**70))

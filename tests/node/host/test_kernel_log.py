@@ -14,7 +14,7 @@ from tests.sql import found
 from oncall.evidence.codes.event_catalogue import KERNEL, MEANINGS
 from oncall.evidence.codes.kernel_lines import CODES, known_line
 from oncall.evidence.incident import Incident
-from oncall.node.common.source import Collected, Instant, read_clock
+from oncall.node.common.source import Collected, Instant
 from oncall.node.host import kernel_log
 from oncall.node.host.kernel_log import KernelLogSource, parse_records
 
@@ -265,15 +265,6 @@ def test_faults_become_rows_and_the_rest_does_not(log: Log) -> None:
     assert log.source.collect(_later(4)).batches == []
 
 
-def test_what_is_new_was_logged_between_two_readings(log: Log) -> None:
-    """However far the kernel's clock for its log has drifted."""
-    log.say(1, "Machine check events logged", 4000)
-    log.say(2, "e1000e: eth0 NIC Link is Down", 9000)
-    log.say(3, "mce: [Hardware Error]: Machine check events logged", 4000)
-    times = [at_ns for _, _, at_ns in _rows(log.source.collect(_later(1)))]
-    assert times == [NOW.realtime_ns + S, NOW.realtime_ns]
-
-
 def test_history_read_in_pieces_is_not_taken_for_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,21 +299,6 @@ def test_records_overwritten_before_they_were_read_are_counted(log: Log) -> None
     assert (collected.dropped, len(_rows(collected))) == (4, 1)
 
 
-def test_a_successor_goes_on_where_its_predecessor_stopped(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    kmsg = tmp_path / "dev/kmsg"
-    lines = [f"4,{n},{(4000 + n) * 1_000_000},-;e1000e: eth{n} NIC Link is Down\n" for n in (1, 2)]
-    kmsg.write_text("".join(lines))
-    marks = KernelLogSource(tmp_path, "gpu017", S).collect(NOW).bookmarks
-    kmsg.write_text("".join([*lines, "4,3,4500000000,-;e1000e: eth3 NIC Link is Down\n"]))
-    after = KernelLogSource(tmp_path, "gpu017", S, marks).collect(NOW)
-    assert [device for _, device, _ in _rows(after)] == ["eth3"]
-    reboot = tmp_path / "proc/sys/kernel/random/boot_id"
-    reboot.parent.mkdir(parents=True)
-    reboot.write_text("another\n")
-    assert len(_rows(KernelLogSource(tmp_path, "gpu017", S, marks).collect(NOW))) == 3
-
-
 def test_history_is_reported_for_an_hour_only(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kmsg").write_text(
@@ -337,15 +313,6 @@ def test_without_a_log_it_says_so(tmp_path: Path) -> None:
     collected = KernelLogSource(tmp_path, "gpu017", S).collect(NOW)
     assert collected.batches == []
     assert "no kernel log" in collected.notes[0]
-
-
-def test_this_machine() -> None:
-    source = KernelLogSource(Path("/"), "gpu017", S)
-    collected = source.collect(read_clock())
-    source.close()
-    if collected.notes:
-        pytest.skip(collected.notes[0])
-    assert collected.bookmarks["next"] > 0  # type: ignore[operator]
 
 
 def test_meanings_are_joined_by_code() -> None:

@@ -45,11 +45,3 @@ def test_without_pyverbs_it_is_said_why_and_nothing_is_reported(
     probes.send("mlx5_0", GID)
     until(lambda: not probes.is_under_way("mlx5_0", GID))
     assert probes.result("mlx5_0", GID) is None
-
-
-def test_a_way_that_nobody_answered_on_is_not_called_lost(
-    probes: EmptyProbes, until: Until
-) -> None:
-    probes.send("mlx5_9", GID)
-    until(lambda: not probes.is_under_way("mlx5_9", GID))
-    assert probes.result("mlx5_9", GID) is None

@@ -125,16 +125,6 @@ def test_pings_are_stamped_by_the_kernel_and_the_turnaround_is_taken_off(address
     assert not pinger.oddities.sentences()
 
 
-def test_a_node_without_a_responder_is_refused_not_lost(pinger: Pinger) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        address = free.getsockname()
-    pinger.send(Target("gpu003", address))
-    assert wait_until(pinger, lambda: pinger.oddities.refused, []) == []
-    assert set(pinger.oddities.refused) == {"gpu003"}
-    assert "nothing answers pings on gpu003" in pinger.oddities.sentences()[0]
-
-
 def test_where_a_nic_takes_rdma_pings_is_found_by_udp() -> None:
     stamped = StampedSocket("127.0.0.1")
     there = RdmaAddress(bytes(range(16)), 0x112233)
@@ -190,22 +180,6 @@ def test_what_no_answer_came_to_is_lost_and_what_comes_then_is_late(false: False
     pong = replace(false.take(Kind.PING), kind=Kind.PONG)
     false.send(pong)
     assert wait_until(pinger, lambda: pinger.oddities.late, []) == []
-    pinger.close()
-
-
-def test_a_lost_ping_names_the_nic_that_answered_before(false: FalseResponder) -> None:
-    pinger = Pinger("eth0", StampedSocket("127.0.0.1"), 100 * MS)
-    for is_answered in (True, False):
-        pinger.send(false.target)
-        ping = false.take(Kind.PING)
-        if is_answered:
-            pong = replace(ping, kind=Kind.PONG, nic="mlx5_3", sent_ns=1)
-            false.send(pong)
-            false.send(replace(pong, kind=Kind.STAMPED))
-        [ended] = wait_for(pinger, 1)
-        assert (ended.lost, ended.target.nic) == (not is_answered, "mlx5_3")
-        if is_answered:
-            false.take(Kind.ASK)
     pinger.close()
 
 

@@ -34,15 +34,6 @@ def look(
     return list(take_stacks.take_stacks([ME], "gpu1", native=True, looks=looks))
 
 
-def test_two_looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = look(monkeypatch, stand_in(tmp_path, f"echo '{STACK}'"), looks=2)
-    assert [(one.look, one.problem) for one in found] == [(1, None), (2, None)]
-    stacks = found[0].stacks
-    assert stacks is not None
-    assert (stacks.place.rank, stacks.place.node, stacks.place.pid) == (3, "gpu1", ME.pid)
-    assert stacks.threads[0].frames == ("f at train.py:3",)
-
-
 def test_without_native_frames_where_these_fail(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

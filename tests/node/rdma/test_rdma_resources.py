@@ -71,14 +71,6 @@ def test_it_is_reported_when_new_and_when_its_state_changes(
     assert state == "err"
 
 
-def test_one_that_is_not_connected_yet_has_no_peer(
-    source: RdmaResourceSource, kernel: Kernel
-) -> None:
-    kernel.pairs = [replace(OURS, state="reset", peer_number=0)]
-    ((*_, peer, _, _, _),) = rows(source.collect(read_clock()).batches)
-    assert peer is None
-
-
 def test_those_of_the_kernel_are_left_out(source: RdmaResourceSource, kernel: Kernel) -> None:
     kernel.pairs = [replace(OURS, pid=None)]
     assert source.collect(read_clock()).batches == []

@@ -32,26 +32,7 @@ def test_the_arguments_of_a_process_that_lives_are_read(tmp_path: Path) -> None:
     assert arguments_of(process.pid, tmp_path) == ()
 
 
-def test_a_megatron_process_tells_its_job() -> None:
-    columns = row(job_row("j", 16, "", "", MEGATRON))
-    assert columns == {
-        "job": "j",
-        "world_size": 16,
-        "tp": 2,
-        "pp": 4,
-        "dp": 2,
-        "micro_batches": 8,
-        "distributed_optimizer": True,
-        "framework": "Megatron-LM",
-        "origin": "command line",
-    }
-
-
 def test_what_the_launcher_reported_goes_first() -> None:
     reported = row(job_row("j", 16, "tp=4 dp=1", "own", MEGATRON))
     assert (reported["tp"], reported["pp"], reported["dp"]) == (4, 4, 1)
     assert (reported["framework"], reported["origin"]) == ("own", "launcher")
-
-
-def test_a_process_without_such_arguments_tells_nothing() -> None:
-    assert row(job_row("j", 2, "", "", ("python", "train.py"))) == {"job": "j", "world_size": 2}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ring_writer import operations
 
-from oncall.node.rings.operations import MOST_IN_FLIGHT, OPERATION, Tracker
-from oncall.node.rings.ring_layout import RECORD, Operation, RecordKind
+from oncall.node.rings.operations import OPERATION, Tracker
+from oncall.node.rings.ring_layout import RECORD, Operation
 
 Array = np.ndarray[Any, Any]
 
@@ -58,24 +58,6 @@ def test_batches_make_no_difference(threads: int, each: int, seed: int, cuts: li
     assert len(tracker.in_flight) == 0
 
 
-@settings(deadline=None)
-@given(st.integers(1, 30), st.integers(0, 1000), st.floats(0, 1))
-def test_what_is_dropped_costs_only_the_operations_it_was_of(
-    count: int, seed: int, share: float
-) -> None:
-    records = operations(1, count, began_ns=10**9, transfers=1)
-    kept = np.random.default_rng(seed).random(len(records)) >= share
-    tracker = Tracker()
-    finished = _finished(tracker, [records[kept]])
-    by_kind = {
-        kind: set(records["operation"][kept & (records["kind"] == kind)].tolist())
-        for kind in RecordKind
-    }
-    entered, ended = by_kind[RecordKind.ENTERED], by_kind[RecordKind.ENDED]
-    assert set(finished["operation"].tolist()) == entered & ended
-    assert set(tracker.in_flight["operation"].tolist()) == entered - ended
-
-
 @given(st.binary(max_size=64 * 40))
 def test_garbage_raises_nothing(garbage: bytes) -> None:
     records = np.frombuffer(garbage[: len(garbage) // 64 * 64], RECORD).copy()
@@ -83,16 +65,6 @@ def test_garbage_raises_nothing(garbage: bytes) -> None:
     tracker = Tracker()
     _advance(tracker, records)
     assert len(tracker.in_flight) <= len(records)
-
-
-def test_too_many_in_flight_forget_the_oldest_and_count_them() -> None:
-    tracker = Tracker()
-    entered = operations(1, MOST_IN_FLIGHT + 10, began_ns=10**9)
-    entered = entered[entered["kind"] == RecordKind.ENTERED]
-    ones = np.ones(len(entered), np.int64)
-    advance = tracker.advance(entered, ones, ones.astype(bool))
-    assert advance.forgotten == 10
-    assert tracker.in_flight["operation"].min() == 11
 
 
 @settings(deadline=None)

@@ -165,32 +165,7 @@ def test_a_record_left_unfinished_for_long_is_skipped(
         assert ring.torn == 1
 
 
-def test_records_of_a_killed_process_stay_readable(recording: Recording) -> None:
-    process = recording()
-    process.tell("write 2")
-    process.tell("begin")
-    process.tell("write 1")
-    process.tell("begin")
-    path = process.ring
-    with RingReader.open(path) as ring:
-        process.kill()
-        assert not ring.alive
-        assert not ring.closed
-        assert numbers(ring.drain()) == [1, 2, 4]
-        assert (ring.torn, ring.tail) == (2, ring.head)
-        assert numbers(ring.drain()) == []
-
-
 # ------------------------------------------------------------------- the process
-
-
-def test_a_process_that_ends_in_order_says_so(recording: Recording) -> None:
-    process = recording()
-    with RingReader.open(process.ring) as ring:
-        assert (ring.alive, ring.closed) == (True, False)
-        assert ring.pid_here == process.process.pid
-        process.leave()
-        assert (ring.alive, ring.closed, ring.pid_here) == (False, True, None)
 
 
 def test_the_lock_alone_tells_a_living_process(

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ring_writer import RingWriter, operations
 
-from oncall.node.agent.agent import Agent
 from oncall.node.rings.unrecorded import RING_BYTES, why_no_ring
 
 
@@ -32,27 +30,6 @@ def test_room_is_reported_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "full" in (why_no_ring(tmp_path) or "")
     room.f_flag = os.ST_RDONLY
     assert "read-only" in (why_no_ring(tmp_path) or "")
-
-
-def test_the_collector_says_so_and_goes_on_with_the_rings_it_has(
-    rings: Path,
-    make_agent: Callable[..., Agent],
-    sealed_rows: Callable[[str], list[tuple[Any, ...]]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ring = RingWriter(rings)
-    ring.communicator(0, 0xC0FFEE)
-    room, real = Room(), os.statvfs
-    room.f_bavail = 0
-    monkeypatch.setattr(os, "statvfs", lambda path: room if path == rings else real(path))
-    agent = make_agent()
-    ring.append(operations(1, 10))
-    agent.step()
-    assert any("full" in problem for problem in agent.problems)
-    agent.finish()
-    assert sealed_rows("SELECT count(*) FROM ops") == [(10,)]
-    ((error,),) = sealed_rows("SELECT DISTINCT error FROM collectors WHERE source = 'rings'")
-    assert "no further process can be recorded" in error
 
 
 def test_a_ring_takes_as_much_as_is_said(recording: Callable[..., Any]) -> None:

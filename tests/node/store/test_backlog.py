@@ -68,12 +68,3 @@ def test_small_drains_are_joined() -> None:
     backlog, batches = _filled([1] * 10_000, 1_000_000)
     assert len(backlog.first(_MANY_BYTES)) <= 128
     assert list(backlog.batches) == batches
-
-
-def test_a_source_that_drains_no_more_keeps_its_bookmark() -> None:
-    backlog = Backlog(1000)
-    for number in range(100):
-        name = "rings" if number else "kernel_log"
-        rows = Batch("ops", 50, {"seq": np.arange(50)})
-        backlog.add([rows], {name: {"next": number}})
-    assert backlog.first(1)[0].bookmarks["kernel_log"] == {"next": 0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import duckdb
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from oncall.evidence.columns import Words, create_table_sql, insert
 from oncall.evidence.schema import BY_NAME
-from oncall.node.store.batch import Batch, joined, of_rows, one_row
+from oncall.node.store.batch import Batch, joined, one_row
 
 TABLE = BY_NAME["stacks"]
 WORDS = st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_characters="\0")))
@@ -67,12 +66,3 @@ def test_a_column_that_only_some_batches_have_is_null_in_the_others() -> None:
     assert whole.rows == 2
     assert whole.columns["seq"] == [1, None]
     assert whole.columns["sends"] == [None, 2]
-
-
-def test_tables_keep_apart_and_empty_batches_vanish() -> None:
-    batches = [one_row("jobs", job="a"), of_rows("ranks", ("job",), []), one_row("ops", job="a")]
-    assert [(batch.table, batch.rows) for batch in joined(batches)] == [("jobs", 1), ("ops", 1)]
-
-
-def test_bytes_are_counted(operations: Callable[..., Batch]) -> None:
-    assert operations(1000).bytes > 1000 * 8 * 3

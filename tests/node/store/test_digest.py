@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oncall.evidence.incident import Incident
 from oncall.node.store.answer import TRANSFERS_PART, answer
-from oncall.node.store.digest import LAST, LAST_MOVED, Size, choose_steps
+from oncall.node.store.digest import LAST, LAST_MOVED
 from oncall.node.store.wire import End, Part, Request, WireError
 
 S = 10**9
@@ -81,25 +81,6 @@ def test_laws_of_thinning(rounds: int, in_flight: int, budget_rows: int, seed: i
     assert len(rows) <= budget_rows + ranks * (LAST + 2 * minutes + in_flight + 2)
 
 
-@given(
-    sizes=st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 8)), min_size=1, max_size=30),
-    budget_rows=st.integers(1, 100_000),
-)
-def test_quiet_communicators_leave_their_share_to_busy_ones(
-    sizes: list[tuple[int, int]], budget_rows: int
-) -> None:
-    listed = [Size(("j", number, "coll"), *size) for number, size in enumerate(sizes)]
-    steps = choose_steps(listed, budget_rows)
-    by_rounds = sorted(listed, key=lambda size: size.rounds)
-    chosen = [steps[size.group] for size in by_rounds]
-    assert all(step & (step - 1) == 0 for step in chosen)
-    rows = sum(size.ranks * (size.rounds // steps[size.group]) for size in listed)
-    members = sum(size.ranks for size in listed)
-    assert rows <= budget_rows + members
-    if sum(size.ranks * size.rounds for size in listed) <= budget_rows:
-        assert set(chosen) == {1}
-
-
 def test_a_request_names_tables_of_the_schema_only() -> None:
     with job_of(1, 3) as incident, pytest.raises(WireError, match="no table `secrets`"):
         list(answer(incident.con, Request("digest", job="j", tables=("secrets",))))
@@ -148,14 +129,6 @@ def test_what_is_in_flight_after_the_window_was_in_flight_at_its_end() -> None:
         list(answer(incident.con, Request("detail", job="j", until_ns=until_ns)))
         looks = "SELECT DISTINCT observed_ns FROM temp.digest_operations WHERE ended_ns IS NULL"
         assert incident.con.execute(looks).fetchall() == [(until_ns,)]
-
-
-def test_detail_is_of_the_communicators_asked_for() -> None:
-    with job_of(2, 50) as incident:
-        for comms, rows in (((7,), 100), ((8,), 0)):
-            parts = answer(incident.con, Request("detail", job="j", comms=comms))
-            found = sum(f.rows for f in parts if isinstance(f, Part) and f.table == "ops")
-            assert found == rows
 
 
 def test_the_window_keeps_where_everyone_stood_when_it_opened() -> None:

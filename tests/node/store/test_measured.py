@@ -74,19 +74,6 @@ def test_totals_and_the_peak_of_a_minute_survive(seed: int, seconds: int, fast: 
     assert len(kept["at_ns"]) <= min(len(at), 2 * READINGS + 3 * minutes)
 
 
-def test_thinning_twice_is_thinning_once() -> None:
-    at = reading(1200, 4)
-    with Incident.empty() as incident:
-        incident.append(
-            "nics",
-            {"node": "a", "nic": "n", "port": 1, "at_ns": at, "tx_bytes": (at - BEGAN_NS) // 7},
-        )
-        with digest(incident) as once, digest(once) as twice:
-            assert twice.con.execute("FROM nics ORDER BY at_ns").fetchall() == (
-                once.con.execute("FROM nics ORDER BY at_ns").fetchall()
-            )
-
-
 def test_what_changed_or_was_set_back_is_kept_with_what_it_was_before() -> None:
     at = reading(120, 4)
     sent = np.arange(len(at)) * 10
@@ -112,21 +99,6 @@ def test_a_detail_is_finer_as_far_as_the_budget_goes() -> None:
         detail = Request("detail", job="j", tables=("nics",), budget_rows=400_000)
         with received(incident, detail) as all_of_it:
             assert all_of_it.rows("nics") == len(at)
-
-
-def test_idle_priorities_are_reported_by_their_first_and_last_reading() -> None:
-    at = reading(600, 4)
-    with Incident.empty() as incident:
-        for priority in range(8):
-            counted = np.arange(len(at)) if priority == 3 else 5
-            columns = {"node": "a", "nic": "n", "port": 1, "priority": priority}
-            incident.append("nic_priorities", columns | {"at_ns": at, "rx_pause": counted})
-        with digest(incident) as console:
-            rows = console.con.execute(
-                "SELECT priority, count(*) FROM nic_priorities GROUP BY 1 ORDER BY 1"
-            ).fetchall()
-    assert [n for priority, n in rows if priority != 3] == [2] * 7
-    assert dict(rows)[3] > 100
 
 
 def test_extremes_between_the_kept_readings_are_kept_too() -> None:

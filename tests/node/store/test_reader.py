@@ -21,15 +21,6 @@ def _change(shard: Shard, *statements: str) -> None:
     con.close()
 
 
-def test_shards_are_one_table(tmp_path: Path, sealed: Sealed) -> None:
-    for number in range(3):
-        sealed(tmp_path, number)
-    with open_shards(sealed_shards(tmp_path)) as shards:
-        rows = shards.con.execute("SELECT count(*), min(seq), max(seq) FROM ops").fetchall()
-    assert rows == [(300, 1, 300)]
-    assert shards.gaps == ()
-
-
 def test_no_shard_is_no_row_and_no_error(tmp_path: Path) -> None:
     with open_shards(sealed_shards(tmp_path / "nothing")) as shards:
         assert shards.con.execute("FROM transfers").fetchall() == []

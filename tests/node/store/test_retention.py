@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncall.node.store.batch import Batch
-from oncall.node.store.bookmarks import recall
 from oncall.node.store.catalog import Shard, sealed_shards, shard_name
 from oncall.node.store.retention import (
     LOG_NAME,
@@ -130,14 +129,6 @@ def test_the_log_does_not_grow_for_ever(tmp_path: Path) -> None:
     kept = _sealed_at(tmp_path, WALL_NS, SinceBoot("boot", 2))
     retire(tmp_path, "gpu017", KEEP, lambda: SinceBoot("boot", 3))
     assert (tmp_path / LOG_NAME).read_text().split() == [kept.path.name, "boot", "2"]
-
-
-def test_bookmarks_are_those_sealed_last(tmp_path: Path, operations: Callable[..., Batch]) -> None:
-    for wall_ns, mark in ((WALL_NS, 1), (WALL_NS - DAY_NS, 2)):
-        store = LiveStore(Place(tmp_path, "gpu017"), wall_ns)
-        store.write([operations(1)], {"ring": mark})
-        store.seal(wall_ns + 1)
-    assert recall(tmp_path, "gpu017") == {"ring": 2}
 
 
 def test_a_shard_is_named_by_all_that_the_wall_clock_showed(

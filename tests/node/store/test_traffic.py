@@ -30,14 +30,6 @@ def rows(incident: Incident, **asked: int) -> dict[str, int]:
     return {part.table: part.rows for part in parts if isinstance(part, Part)}
 
 
-def test_rows_of_the_job_and_of_no_job_go(incident: Incident) -> None:
-    assert rows(incident) == {"qps": 4, "epochs": 200}
-
-
-def test_what_was_before_the_window_stays(incident: Incident) -> None:
-    assert rows(incident, since_ns=S + 90)["epochs"] == 20
-
-
 def test_too_many_are_cut_to_the_newest(
     incident: Incident, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,17 +59,6 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path, "gpu017")
 
 
-def test_what_a_killed_collector_committed_is_sealed(place: Place) -> None:
-    _left_behind(place, 20)
-    found = recover(place, NOW_NS)
-    assert found.shard is not None
-    assert found.problem is None
-    assert _rows(place.folder) == 20
-    assert recall(place.folder, "gpu017") == {"ring": 19}
-    assert not place.live.exists()
-    assert not place.live_log.exists()
-
-
 @pytest.mark.parametrize("delay_ms", [3, 20])
 def test_a_kill_in_a_large_commit_leaves_all_of_it_or_nothing(place: Place, delay_ms: int) -> None:
     """Of more rows than a row group DuckDB writes the data first, and then a log that names it."""
@@ -147,13 +136,6 @@ def test_one_that_another_process_holds_is_left_alone(place: Place) -> None:
     finally:
         holder.kill()
         holder.communicate()
-
-
-def test_a_store_of_another_node_keeps_its_name(place: Place) -> None:
-    _left_behind(place, 3)
-    found = recover(Place(place.folder, "gpu018"), NOW_NS)
-    assert found.shard is not None
-    assert found.shard.node == "gpu017"
 
 
 def test_a_failing_digest_costs_no_evidence(place: Place, operations: Operations) -> None:

@@ -131,28 +131,6 @@ class Watching:
         """Nothing is held."""
 
 
-def test_who_is_there_and_what_is_in_flight_is_shown_before_any_seal(
-    config: Configuration, rings: Path, sealed_rows: SealedRows
-) -> None:
-    ring = RingWriter(rings)
-    ring.communicator(0, COMM, rank=RANK)
-    ring.append(operations(1, 2)[:-1])  # the last has not ended
-    watching = Watching()
-    agent = Agent(
-        config,
-        [RingSource(rings, NODE, config.ring_grace_ns, {}), watching],
-        Recorder(config, Log()),
-        Log(),
-    )
-    agent.step()
-    shown = {batch.table: batch for batch in watching.seen}
-    assert shown["comms"].columns["comm"].tolist() == [COMM]
-    assert shown["ranks"].rows == 1
-    assert shown["ops"].columns["seq"].tolist() == [2]
-    agent.finish()
-    assert sealed_rows("SELECT comm FROM comms") == [(COMM,)]
-
-
 def test_who_is_there_is_shown_to_who_begins_to_watch_and_to_nobody_before(
     config: Configuration, rings: Path
 ) -> None:
@@ -169,15 +147,6 @@ def test_who_is_there_is_shown_to_who_begins_to_watch_and_to_nobody_before(
     agent.step()
     assert {"comms", "ranks", "ops"} <= {batch.table for batch in watching.seen}
     agent.finish()
-
-
-def test_without_anything_that_measures_it_says_so() -> None:
-    source = TrafficSource(RecentTraffic(most_bytes=2**20), NS_PER_S)
-    source.see([Batch("ops", 10_000, {"rank": np.arange(10_000)})])
-    collected = source.collect(read_clock())
-    source.close()
-    assert collected.notes == ("no source measures what queue pairs send",)
-    assert not collected.batches and not collected.dropped
 
 
 def test_a_busy_job_whose_traffic_nobody_measures_does_not_hold_up_the_collector() -> None:

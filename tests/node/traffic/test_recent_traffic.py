@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from oncall.core.units import NS_PER_S
 from oncall.evidence import Incident
@@ -33,30 +30,6 @@ def batch_rows(batch: Batch, columns: str = "start_ns, bytes, undercount") -> li
     with Incident.empty() as incident:
         incident.append("epochs", batch.columns)
         return incident.con.execute(f"SELECT {columns} FROM epochs ORDER BY ALL").fetchall()
-
-
-def test_each_source_s_knowledge_of_a_flow_is_reported() -> None:
-    recent = RecentTraffic(most_bytes=1200)
-    recent.add(FLOWS, epochs((0, FIRST, 1), (1, FIRST, 2), (2, FIRST, 3)), NOW_NS)
-    names = list(asdict(FLOWS[0]))
-    found = batch_rows(recent.between(0, 2**62), f"bytes, {', '.join(names)}")
-    assert found == [(n + 1, *asdict(flow).values()) for n, flow in enumerate(FLOWS)]
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 10**6), st.integers(1, 2**32 - 1)),
-                min_size=1, max_size=30), st.booleans(), st.integers(1, 5))  # fmt: skip
-def test_what_is_remembered_comes_back_as_it_was(
-    rows: list[tuple[int, int, int]], lossy: bool, pieces: int
-) -> None:
-    recent = RecentTraffic(most_bytes=12 * 30)
-    for piece in range(pieces):
-        part = [(flow, FIRST + epoch, size) for flow, epoch, size in rows[piece::pieces]]
-        recent.add(FLOWS, epochs(*part), NOW_NS, undercount=lossy)
-    wanted = [((FIRST + epoch) * EPOCH_NS, size, lossy) for _, epoch, size in rows]
-    columns = recent.between(0, 2**62).columns
-    found = [columns[name].tolist() for name in ("start_ns", "bytes", "undercount")]
-    assert sorted(zip(*found, strict=True)) == sorted(wanted)
-    assert recent.bytes == 12 * len(rows) and recent.forgotten == 0
 
 
 def test_too_much_and_too_old_is_forgotten_oldest_first() -> None:
@@ -108,11 +81,3 @@ def test_of_too_many_wanted_the_newest_are_reported_in_parts() -> None:
     parts = recent.wanted(NOW_NS + NS_PER_S)
     assert sum(part.rows for part in parts) == MOST_RAW and max(p.rows for p in parts) == 5_000
     assert sum((part.columns["bytes"] == 5).sum() for part in parts) == 2**16
-
-
-def test_proxies_are_listened_to_only_where_rdma_is_and_nothing_nearer_measures() -> None:
-    assert not RecentTraffic(most_bytes=1200, is_expected=False).wants_proxies(0)
-    recent = RecentTraffic(most_bytes=1200)
-    assert recent.wants_proxies(NOW_NS)
-    recent.add(FLOWS[:1], epochs((0, FIRST, 1)), NOW_NS)
-    assert not recent.wants_proxies(NOW_NS + NS_PER_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import socket
@@ -27,7 +26,6 @@ from oncall.node.store.places import rings_dir
 from oncall.node.store.reader import open_shards
 from oncall.node.traffic.recent_traffic import RecentTraffic
 from oncall.node.triggers.channel import NOTIFICATION_BYTES, Notification
-from oncall.node.triggers.handing_over import PeerAddresses
 from oncall.node.triggers.in_flight import Flow
 from oncall.node.triggers.node import CAPTURES_AT_ONCE
 from oncall.node.triggers.source import TriggerSource
@@ -174,15 +172,6 @@ def test_what_is_lacking_is_said_and_captures_go_on(waiter: Node, slow: Node, wi
         assert waited_for.collect(now).notes == ()
     said = collected.notes if without == "verbs" else collected.problems
     assert len(said) == 1 and "detections" in said[0] and "handed over" in said[0]
-
-
-def test_peers_are_those_who_owe_data_to_the_process(waiter: Node) -> None:
-    folder = rings_dir(waiter.config.run_dir)
-    VerbsWriter(folder).queue_pair(0, peer="224.0.0.1", receives=1)
-    addresses = PeerAddresses(folder)
-    assert addresses.of(str(os.getpid()), time.monotonic_ns()) == [SLOW]
-    assert addresses.of("1", time.monotonic_ns()) == []
-    addresses.close()
 
 
 # ------------------------------------------------------------------------ two processes

@@ -48,11 +48,6 @@ def test_whatever_happens_no_detection_is_made_or_lost(
     assert all(gap >= budget.interval_ns * (1 - 1e-9) for gap in apart)
 
 
-def test_they_are_apart_as_long_as_one_takes() -> None:
-    budget = Budget(900.0, 3, 24, apart_ns=500.0)
-    assert [at for at in range(0, 2_000, 10) if budget.take(at)] == [0, 500, 1000]
-
-
 def test_its_own_detections_last_for_the_step() -> None:
     budget = Budget(900.0, 3, 24)
     assert [at for at in range(0, 2_000, 10) if budget.take(at)] == [0, 300, 600]

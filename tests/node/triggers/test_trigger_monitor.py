@@ -113,28 +113,6 @@ def test_a_long_step_is_no_standstill_before_its_time() -> None:
     assert monitor.look(2_001) is not None
 
 
-def test_what_is_left_goes_to_the_flow_that_is_waited_for_while_it_is() -> None:
-    monitor = Monitor(POLICY)
-    monitor.begin(begun())
-    assert monitor.measured(1, 101) is not None
-    assert monitor.end((BEFORE,)) == Handover(BEFORE, 2 - HANDOVER_COSTS)
-    assert monitor.handed(1, 4) == Handover(BEFORE, 4 - HANDOVER_COSTS)
-    assert monitor.handed(7, 4) is None  # of another step
-    monitor.came(BEFORE)
-    assert monitor.handed(1, 4) is None
-
-
-def test_a_step_that_has_nothing_to_send_gives_what_it_has_and_keeps_its_standstill() -> None:
-    monitor = Monitor(POLICY)
-    monitor.begin(begun())
-    assert monitor.wait(BEFORE) == Handover(BEFORE, 3 - HANDOVER_COSTS)
-    assert monitor.wait(BEFORE) is None
-    assert monitor.handed(1, 5) is None  # it may still need them
-    assert monitor.wait(BEFORE) == Handover(BEFORE, 5 - HANDOVER_COSTS)
-    assert monitor.measured(1, 101) is None
-    assert monitor.look(501) is not None
-
-
 def test_a_step_that_moves_and_is_not_over_is_late_however_short_its_round_trips() -> None:
     monitor = Monitor(POLICY)
     monitor.begin(Begun(1, 0.0, 300.0, threshold_ns=100.0, stall_ns=500.0, late_ns=360.0))
@@ -150,18 +128,6 @@ def test_a_standstill_that_ended_is_captured_again_when_it_comes_again() -> None
     monitor.moved(600)
     assert monitor.look(1_100) is None
     assert monitor.look(1_101) is not None
-
-
-def test_a_flow_that_waits_for_nobody_hands_nothing_over() -> None:
-    monitor = Monitor(POLICY)
-    monitor.begin(begun())
-    assert monitor.end(()) is None
-
-
-def test_nothing_is_captured_of_a_flow_that_is_in_no_step() -> None:
-    monitor = Monitor(POLICY)
-    assert monitor.measured(0, 1e9) is None and monitor.look(1e9) is None
-    assert monitor.end((BEFORE,)) is None and monitor.handed(0, 3) is None
 
 
 @given(

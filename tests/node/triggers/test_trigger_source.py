@@ -18,7 +18,7 @@ from oncall.node.agent.recorder import Recorder
 from oncall.node.agent.service import make_sources
 from oncall.node.common.config import Configuration
 from oncall.node.common.log import Log
-from oncall.node.common.source import Instant, read_clock
+from oncall.node.common.source import read_clock
 from oncall.node.ping.ping import Ping, Target
 from oncall.node.ping.probes import ProbeOptions, ProbeSource, pings_batch
 from oncall.node.rings.ring_layout import Wait
@@ -147,23 +147,6 @@ def test_epochs_before_a_long_round_trip_are_wanted(capturing: Configuration) ->
     assert list(event.columns["code"]) == ["captured_rtt"]
     [reported] = recent.wanted(now.realtime_ns + AFTER_NS + 2 * NS_PER_S)
     assert reported.columns["bytes"].tolist() == [4096]
-
-
-def test_a_closer_look_ends(capturing: Configuration) -> None:
-    ring = RingWriter(rings_dir(capturing.run_dir), 3)
-    ring.communicator(0, identity=0xC0FFEE)
-    post(ring, 0, Wait.SEND_WIRE, 2 * NS_PER_S)
-    now = read_clock()
-    with source_of(capturing.with_source("probes", timeout_ns=MS)) as source:
-        assert source.collect(now).batches
-        assert source._look.lasts
-        ring.transfers["operation"] = 0  # it goes on
-        later = Instant(now.realtime_ns + 60 * NS_PER_S, now.monotonic_ns + 60 * NS_PER_S)
-        deadline = time.monotonic() + 30
-        while source._look.lasts:  # until what is under way has come back
-            assert time.monotonic() < deadline
-            source.collect(later)
-        assert source._look.step(later) == []
 
 
 def test_without_being_reported_it_opens_nothing(config: Configuration) -> None:

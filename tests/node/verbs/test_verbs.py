@@ -151,14 +151,3 @@ def test_garbage_in_records_is_left_out_and_counted(
     agent.finish()
     assert sealed_rows("SELECT bytes FROM wr_windows") == [(10_000,)]
     assert sealed_rows("SELECT max(dropped) FROM collectors WHERE source = 'verbs'") == [(1,)]
-
-
-def test_a_file_that_is_no_verbs_file_is_named_and_left_alone(
-    agent: Agent, rings: Path, process: Any, until: Until
-) -> None:
-    (rings / "1-1.verbs").write_bytes(b"junk" * 2000)
-    process.tell("pair 7 8 128")
-    until(lambda: agent.step() or agent.problems)
-    assert "not a verbs file" in agent.problems[0]
-    until(lambda: agent.step() or rows_so_far(agent) >= 1)
-    agent.finish()

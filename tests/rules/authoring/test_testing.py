@@ -9,7 +9,7 @@ import pytest
 from oncall.core.errors import RulebookError
 from oncall.rules.authoring.testing import TestResult, _report, run_tests, test_files
 from oncall.rules.language.load import shipped_folder
-from oncall.rules.language.tests_file import TestCase, TestFile, communicator, evidence, load_tests
+from oncall.rules.language.tests_file import TestCase, load_tests
 
 DEFAULTS = """\
 rulebook: tiny
@@ -42,24 +42,6 @@ def test_what_is_expected_comes(tmp_path: Path, tiny: str, expect: str) -> None:
     assert result.passed, result.report
 
 
-@pytest.mark.parametrize(
-    "expect",
-    [
-        "{verdict: none}",
-        "[]",
-        "{verdict: skipped}",
-        "{verdict: H1, blame: [2]}",
-        "{verdict: H1, blame: [3, 2]}",
-        "{verdict: H1, path: {no_absent: yes}}",
-        "{verdict: H1, says: nonsense}",
-        "[{verdict: H1}, {verdict: H1}]",
-    ],
-)
-def test_what_is_not_expected_fails(tmp_path: Path, tiny: str, expect: str) -> None:
-    (result,) = results(tmp_path, tiny, f"  - {{name: sick, {SICK}, expect: {expect}}}\n")
-    assert not result.passed
-
-
 def test_a_failure_shows_expectation_result_path_and_rows(tmp_path: Path, tiny: str) -> None:
     expected = "{verdict: H1, blame: [2], path: {no_absent: no}}"
     tests = f"  - name: sick\n    {SICK}\n    expect: {expected}\n"
@@ -74,18 +56,6 @@ def test_a_failure_shows_expectation_result_path_and_rows(tmp_path: Path, tiny: 
         "rank  last_seq",
     ):
         assert part in result.report, part
-
-
-def test_healthy_skipped_and_changed_params(tmp_path: Path, tiny: str) -> None:
-    found = results(
-        tmp_path,
-        tiny,
-        "  - {name: all wait, given: {ops: [{rank: 0-3, seq: 8}]},"
-        " expect: {verdict: none, path: {no_absent: yes}}}\n"
-        "  - {name: nothing, expect: {verdict: skipped}}\n"
-        f"  - {{name: patient, {SICK}, params: {{hang_after: 10 min}}, expect: []}}\n",
-    )
-    assert [one.report for one in found] == ["", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -128,18 +98,6 @@ def test_a_test_file_without_its_rulebook(tmp_path: Path) -> None:
     (tmp_path / "x.test.yaml").write_text("rulebook: gone\ntests: [{name: x, expect: []}]")
     with pytest.raises(RulebookError, match="no rulebook `gone`"):
         list(run_tests(tmp_path / "x.test.yaml"))
-
-
-def test_short_rows_stand_for_many() -> None:
-    row = {"rank": "0-2,7", "comm": "tp0", "seq": "1-3", "node": "gpu{rank}", "bytes": "2 KiB"}
-    row |= {"started_ns": "{seq} s", "ended_ns": None, "done": False}
-    test = TestCase(name="x", given={"ops": [row]}, expect=())
-    with evidence(TestFile(rulebook="x", tests=(test,)), test) as incident:
-        found = incident.con.execute(
-            "SELECT rank, seq, comm, bytes, started_ns, ended_ns, done, job FROM ops ORDER BY ALL"
-        ).fetchall()
-    assert len(found) == 12
-    assert found[-1] == (7, 3, communicator("tp0"), 2048, 3 * 10**9, None, False, "test")
 
 
 SHIPPED = pytest.mark.parametrize(

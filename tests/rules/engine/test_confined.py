@@ -17,7 +17,7 @@ from oncall.evidence.schema import BY_NAME
 from oncall.rules.engine.confined import Confined
 from oncall.rules.engine.engine import run
 from oncall.rules.engine.sandbox import QueryFailed, close_sandbox
-from oncall.rules.language.load import is_reviewed, load_rulebooks, shipped_folder
+from oncall.rules.language.load import load_rulebooks, shipped_folder
 from oncall.rules.language.rulebook import Rulebook
 
 Make = Callable[..., Rulebook]
@@ -119,14 +119,6 @@ def test_the_process_writes_no_file(confined: Confined) -> None:
     for sql in ("COPY (SELECT 1) TO '/tmp/oncall-escape.csv'", "ATTACH '/tmp/oncall-escape.db'"):
         with pytest.raises(QueryFailed, match="disabled"):
             confined.query(sql)
-
-
-def test_only_what_ships_letter_by_letter_is_reviewed(book: Make) -> None:
-    shipped = load_rulebooks([shipped_folder()])
-    assert all(map(is_reviewed, shipped))
-    assert is_reviewed(shipped[0].with_params({}, "site"))
-    assert not is_reviewed(replace(shipped[0], text=shipped[0].text + "\n"))
-    assert not is_reviewed(book())
 
 
 def test_shipped_rulebooks_say_the_same_in_a_process(hang: Incident) -> None:

@@ -10,31 +10,12 @@ import pytest
 
 from oncall.evidence.incident import Incident
 from oncall.evidence.registry import all_relations
-from oncall.rules.engine.engine import Outcome, run
+from oncall.rules.engine.engine import run
 from oncall.rules.engine.evaluate import Evaluation
-from oncall.rules.engine.story import blame_of
 from oncall.rules.language.rulebook import Rulebook
-from oncall.rules.language.template import Rows
 
 Make = Callable[..., Rulebook]
 NS = 1_000_000_000
-
-
-def test_a_hang_is_found_and_reported(hang: Incident, book: Make) -> None:
-    outcome = run(hang, [book()])
-    (finding,) = outcome.findings
-    assert (finding.rulebook, finding.verdict) == ("tiny", "H1")
-    assert finding.case == {"job": "j", "comm": "0x00000000000000ff"}
-    assert [(blame.kind, blame.where["rank"]) for blame in finding.blame] == [("rank", 3)]
-    assert finding.at_ns == NS  # the blame has no instant, the start fact has
-    assert finding.next == ("Take a stack of rank 3.",)
-    asked, concluded = finding.story
-    assert asked.ask == "Did every member enter operation 8?"
-    assert (asked.answer, asked.fact, asked.rows) == ("no", "absent", 1)
-    assert "HAVING" in asked.sql
-    assert concluded.say == "Rank 3 stopped at 7; 3 ranks wait."
-    assert outcome.skipped == ()
-    assert outcome.traces[0].path == (("no_absent", "no"),)
 
 
 def test_params_are_bound_and_shown(hang: Incident, book: Make) -> None:
@@ -71,23 +52,6 @@ def test_more_cases_than_anyone_reads_are_a_failure_not_a_wait(hang: Incident, b
     outcome = run(hang, [fine])
     assert outcome.findings == ()
     assert "it starts 100,001 cases" in outcome.skipped[0].why
-
-
-def test_nothing_runs_after_a_start_without_cases(hang: Incident, book: Make) -> None:
-    outcome = run(hang, [book()], {"tiny.hang_after": "10 min"})
-    assert set(outcome.timings) == {"tiny", "tiny.stuck"}
-
-
-def test_a_fact_runs_only_if_a_started_case_needs_it(hang: Incident, book: Make) -> None:
-    lazy = book(
-        ("start_when", "  lazy: SELECT job, comm, rank FROM ops\nstart_when"),
-        (
-            "    verdict: none\n    say: All entered.",
-            "    ask: Anything?\n    test: any(lazy)\n"
-            "    if_yes: {verdict: none, say: a}\n    if_no: {verdict: none, say: b}",
-        ),
-    )
-    assert "tiny.lazy" not in run(hang, [lazy]).timings
 
 
 def test_all_cases_share_one_query_a_fact(book: Make) -> None:
@@ -132,15 +96,6 @@ def test_a_branch_without_evidence_is_skipped(hang: Incident, book: Make) -> Non
     (skipped,) = outcome.skipped
     assert (skipped.rule, skipped.missing) == ("tiny.paused", ("nics",))
     assert outcome.traces[0].verdict is None
-
-
-def test_if_unknown_goes_on_without_evidence(hang: Incident, book: Make) -> None:
-    unknown = "  if_unknown: {verdict: H1, say: Nobody looked., blame: absent}\n"
-    unknown += "  if_yes:\n    verdict: none"
-    outcome = run(hang, [book(*UNSEEN, ("  if_yes:\n    verdict: none", unknown))])
-    (finding,) = outcome.findings
-    assert [step.answer for step in finding.story] == ["unknown", "unknown"]
-    assert finding.ruled_out == () and outcome.skipped == ()
 
 
 @contextmanager
@@ -209,11 +164,6 @@ def test_a_sites_rulebook_is_not_set_aside_for_what_the_evidence_lacks(
     assert [(one.uncomputed, one.set_aside) for one in outcome.skipped] == [("heads", False)]
 
 
-def test_the_tables_that_were_asked_are_known(hang: Incident, book: Make) -> None:
-    assert run(hang, [book()]).rests_on == {"ops"}
-    assert "launches" in run(hang, [book(*OF_A_RELATION)]).rests_on
-
-
 def test_ruled_out_with_the_sentence_that_turned_away(hang: Incident, book: Make) -> None:
     more = book(
         (
@@ -264,34 +214,10 @@ def blamed(hang: Incident, book: Make, columns: str) -> list[tuple[str, dict[str
     return [(one.kind, dict(one.where)) for one in finding.blame]
 
 
-def test_measures_come_with_a_blame_and_make_no_second_one_of_it() -> None:
-    columns = {name: place for place, name in enumerate(("rank", "stage", "slack_ns"))}
-    reported = [(one.kind, one.where) for one in blame_of(Rows(columns, ((3, 1, 0), (3, 1, 7)), 2))]
-    assert reported == [("rank", {"rank": 3, "stage": 1, "slack_ns": 0})]
-
-
-def test_blame_takes_its_kind_from_its_columns(hang: Incident, book: Make) -> None:
-    comm = "0x00000000000000ff"
-    assert blamed(hang, book, "'gpu7' AS node") == [
-        ("rank", {"rank": 3, "node": "gpu7", "comm": comm})
-    ]
-    assert blamed(hang, book, "'link' AS kind, 'a-b' AS link")[0][0] == "link"
-    assert (
-        blamed(hang, book, "'coll' AS kind")[0][0] == "rank"
-    )  # an operation's kind, not a blame's
-
-
 def test_a_disabled_rulebook_says_who_disabled_it(hang: Incident, book: Make) -> None:
     off = replace(book().with_params({}, "site/tiny.yaml"), enabled=False)
     (skipped,) = run(hang, [off]).skipped
     assert skipped.why == "disabled by site/tiny.yaml"
-
-
-def test_running_twice_says_the_same(hang: Incident, book: Make) -> None:
-    def said(outcome: Outcome) -> tuple[object, ...]:
-        return outcome.findings, outcome.skipped, outcome.traces
-
-    assert said(run(hang, [book()])) == said(run(hang, [book()]))
 
 
 def test_null_case_columns_are_a_case(book: Make) -> None:

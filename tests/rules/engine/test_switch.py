@@ -81,16 +81,6 @@ def test_a_case_takes_the_first_row_of_the_table_that_it_has(
     assert (found["b"].blame, found["b"].next) == ((), ("Read the program.",))
 
 
-def test_what_is_left_takes_otherwise(hosts: Incident, book: Callable[..., Rulebook]) -> None:
-    """Of the fact that it starts with, a case has rows, whatever their code."""
-    other = (
-        '  otherwise: {verdict: PROGRAM, say: "{{ node }}: {{ said.text }}.", confidence: stated}\n'
-    )
-    found = run(hosts, [book(TABLE.replace("verdicts:\n", other + "verdicts:\n"))]).findings
-    says = [one.story[-1].say for one in found if one.case["node"] == "d"]
-    assert says == ["d: the text of odd."]
-
-
 def test_what_is_left_quotes_no_fact_that_it_may_have_no_rows_of() -> None:
     text = TABLE.replace("start_when:", "  more: FROM said WHERE code <> 'odd'\nstart_when:", 1)
     text = text.replace("switch: said", "switch: more")

@@ -20,12 +20,6 @@ def messages(text: str) -> list[str]:
     return [f"{one.line}:{one.column} {one.message}" for one in problems]
 
 
-def test_a_good_rulebook_has_quantities(tiny: str) -> None:
-    rulebook, problems = parse(tiny, "tiny.yaml")
-    assert not problems and rulebook is not None
-    assert rulebook.params["hang_after"].value == 300 * 10**9
-
-
 def test_a_verdict_says_what_kind_of_statement_it_is(tiny: str) -> None:
     symptom = tiny.replace("severity: critical", "severity: critical, kind: symptom")
     rulebook, problems = parse(
@@ -35,13 +29,6 @@ def test_a_verdict_says_what_kind_of_statement_it_is(tiny: str) -> None:
     claim = rulebook.book.verdicts["H1"].claim
     assert (claim.kind, claim.on, claim.declared) == ("symptom", "gpu", True)
     assert claim.effects == {"stop", "compute", "transfer"}
-
-
-def test_a_verdict_without_a_kind_is_an_effect_that_accuses_as_it_says(tiny: str) -> None:
-    rulebook, problems = parse(tiny + "explains: absent\n", "tiny.yaml")
-    assert rulebook is not None, problems  # written before there were kinds: it is not read
-    claim = rulebook.book.verdicts["H1"].claim
-    assert (claim.kind, claim.effects, claim.declared) == ("effect", frozenset(), False)
 
 
 @pytest.mark.parametrize(
@@ -191,21 +178,6 @@ def write(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_sites_override_values_or_replace_whole(tmp_path: Path, tiny: str) -> None:
-    shipped = write(tmp_path / "shipped", tiny=tiny, other=tiny.replace(": tiny", ": other"))
-    change = "rulebook: tiny\noverride: {params: {hang_after: 30 s}}"
-    site = write(
-        tmp_path / "site",
-        tiny=change,
-        other=tiny.replace("tiny", "other", 1).replace("5 min", "1 h"),
-    )
-    off = write(tmp_path / "off", tiny="rulebook: tiny\noverride: {enabled: false}")
-    books = {book.name: book for book in load_rulebooks([shipped, site, off])}
-    assert str(books["tiny"].params["hang_after"]) == "30 s"
-    assert not books["tiny"].enabled and books["tiny"].overridden_by
-    assert str(books["other"].params["hang_after"]) == "1 h"
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -223,23 +195,12 @@ def test_a_wrong_override_says_so(tmp_path: Path, tiny: str, change: str, messag
     assert message in str(caught.value) and "change.yaml" in str(caught.value)
 
 
-def test_two_rulebooks_of_one_name_in_a_folder(tmp_path: Path, tiny: str) -> None:
-    folder = write(tmp_path / "a", one=tiny, two=tiny)
-    with pytest.raises(RulebookError, match="also in"):
-        load_rulebooks([folder])
-
-
 def test_problems_of_all_files_come_together(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", one="a: [", two="b")
     (folder / "three.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(RulebookError) as caught:
         load_rulebooks([folder])
     assert {Path(problem.path).stem for problem in caught.value.problems} == {"one", "two", "three"}
-
-
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such file or folder"):
-        load_rulebooks([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize(

@@ -52,22 +52,6 @@ def test_a_reference_has_the_relations_value(shipped: list[Rulebook]) -> None:
     assert minutes(shipped) == {"hang.hang_after": 5, "waits.stuck_after": 5}
 
 
-@pytest.mark.parametrize("name", ["hang.hang_after", "waits.stuck_after", TARGET])
-def test_changed_once_it_is_changed_everywhere(shipped: list[Rulebook], name: str) -> None:
-    books = apply_overrides(shipped, {name: "2 min"})
-    changed = minutes(books)
-    assert set(changed.values()) == {2}
-    assert set(changed) == {"hang.hang_after", "waits.stuck_after", *(one.name for one in books)}
-    assert [one.name for one in books if one.overridden_by] == ["hang", "waits"]
-
-
-def test_the_command_line_wins_over_the_sites_file(tmp_path: Path) -> None:
-    (tmp_path / "hang.yaml").write_text("rulebook: hang\noverride: {params: {hang_after: 3 min}}")
-    assert set(minutes(read_rulebooks(tmp_path).in_force).values()) == {3}
-    read = read_rulebooks(tmp_path, overrides={"waits.stuck_after": "2 min"})
-    assert set(minutes(read.in_force).values()) == {2}
-
-
 def test_a_sites_file_changes_a_relation(tmp_path: Path) -> None:
     file = tmp_path / "ours.yaml"
     file.write_text("relation: halted\noverride: {params: {hang_after: 3 min}}")

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from oncall.core.units import Quantity
 from oncall.rules.language.template import (
     FILTERS,
-    LONGEST_FOLD,
     Rows,
     TemplateError,
     parse_template,
@@ -58,13 +57,6 @@ def test_shows(text: str, expected: str) -> None:
     several = Rows({"node": 0}, [(None,), (None,)], 2)
     rows = {"alone": alone, "several": several, "group": Rows({"ranks": 0}, [([2, 3],)], 1)}
     assert shown(text, ratio=0.125, big=2**20, **rows) == expected
-
-
-def test_long_folds_are_cut_and_say_how_many() -> None:
-    rows = Rows({"rank": 0}, [(2 * i,) for i in range(2048)], 2048)
-    text = shown("at {{ many | ranks }}", many=rows)
-    assert text.startswith("at ranks 0,2,4,") and text.endswith(",… (2,048 ranks)")
-    assert len(text) < LONGEST_FOLD + 30
 
 
 def test_control_characters_of_a_recording_never_reach_the_terminal() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncall.core.diagnosis import Stack
-from oncall.render.text.lines import cell_len, cut, padded, plain_lines
-from oncall.tui.widgets.sheet_table import aligned, card_lines, fitting_frame
+from oncall.render.text.lines import cell_len, cut, padded
+from oncall.tui.widgets.sheet_table import aligned, fitting_frame
 from oncall.views.ranks.rank_card import RankCard
 from oncall.views.snapshot import Table
 
@@ -15,36 +15,6 @@ def card(rows: int = 2, total: int = 2) -> RankCard:
     operations = Table(("seq", "op"), tuple((number, "AllReduce") for number in range(rows)), total)
     facts = (("node", "gpu017\x1b[2J"), ("GPU", "5"))
     return RankCard(5, facts, operations, Stack(5, "in data loader", ("wait at loader.py:88",)))
-
-
-def test_everything_that_is_known_is_reported() -> None:
-    assert plain_lines(card_lines(card(total=9), 40)) == [
-        "Rank 5",
-        "node  gpu017�[2J",  # whatever a host calls itself, it does not steer the terminal
-        "GPU   5",
-        "",
-        "Stack, in data loader",
-        "  wait at loader.py:88",
-        "",
-        "Operations, newest first",
-        "seq  op",
-        "  0  AllReduce",
-        "  1  AllReduce",
-        "and 7 more",
-    ]
-
-
-def test_lines_are_cut_to_the_width() -> None:
-    assert all(len(line) <= 12 for line in plain_lines(card_lines(card(), 12)))
-
-
-def test_a_rank_without_operations_says_so() -> None:
-    assert plain_lines(card_lines(card(0, 0), 40))[-1] == "No operations recorded."
-
-
-def test_columns_are_as_wide_as_they_need() -> None:
-    table = Table(("seq", "size", "what"), ((7, 1_000_000, None), (12, 5, "a")), 2)
-    assert aligned(table, 9) == ["seq       size  what", "  7  1,000,000  -", " 12          5  a"]
 
 
 def test_wide_characters_take_two_columns() -> None:

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncall.core.errors import UsageError
 from oncall.tui.screens.fleet import model as fleet
-from oncall.tui.screens.fleet.layout import begins_at, heading_text, lay_out, moved, next_at
+from oncall.tui.screens.fleet.layout import lay_out, moved
 from oncall.views.snapshot import Ranks, RankState
 
-from ..snapshots import large_snapshot, ranks_of
+from ..snapshots import ranks_of
 
 
 def everyone(ranks: Ranks) -> fleet.Mask:
@@ -28,39 +27,6 @@ def everyone(ranks: Ranks) -> fleet.Mask:
 )  # fmt: skip
 def test_a_host_name_may_tell_its_rack(node: str, rack: str) -> None:
     assert fleet.rack_of(node) == rack
-
-
-def test_what_cannot_be_grouped_by_says_why() -> None:
-    ranks = replace(ranks_of(16, {}), groups={"tp": np.arange(16) // 2})
-    why = fleet.groupings(ranks)
-    assert why["node"] == why["tp"] == ""
-    assert why["rack"] == "host names such as gpu017 do not contain a rack"
-    assert why["stage"] == "no pipeline-parallel communicator was recorded"
-    assert fleet.next_grouping(ranks, "node") == "tp"
-    assert fleet.next_grouping(ranks, "tp") == "node"
-
-
-def test_groupings_that_are_passed_over_say_why() -> None:
-    ranks = ranks_of(16, {})
-    after = fleet.next_grouping(ranks, "node")
-    assert fleet.left_out_phrase(ranks, "node", after).startswith("not by rack: host names")
-    assert fleet.left_out_phrase(ranks, "tp", "dp") == ""
-    assert fleet.left_out_phrase(ranks, "no such order", "dp") == ""
-
-
-def test_a_stage_is_the_place_in_the_pipeline() -> None:
-    ranks = ranks_of(8, {})  # two stages of four
-    assert fleet.stages(ranks).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    some = replace(ranks, groups={"pp": np.array([0, 1, -1, 3, 0, 1, 2, 3])})
-    assert fleet.stages(some).tolist() == [0, 0, -1, 0, 1, 1, 0, 1]
-
-
-def test_unknown_groups_and_nodes_have_a_name() -> None:
-    ranks = ranks_of(4, {})
-    ranks = replace(ranks, node=("a1", "a1", "", ""), groups={"tp": np.array([0, -1, 0, 1])})
-    assert fleet.grouped(ranks, "node").labels == ("a1", "node unknown")
-    assert fleet.grouped(ranks, "tp").labels == ("tp 0", "tp 1", "no tp")
-    assert fleet.grouped(ranks, "tp").code.tolist() == [0, 2, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -83,88 +49,7 @@ def test_a_text_narrows_by_every_word(text: str, found: list[int]) -> None:
     assert np.flatnonzero(fleet.matching(ranks, text)).tolist() == found
 
 
-def test_a_role_that_the_job_lacks_is_an_error() -> None:
-    with pytest.raises(UsageError, match="no ep communicator"):
-        fleet.matching(ranks_of(4, {}), "ep1")
-
-
-def test_faults_are_who_others_wait_for_and_victims_only_without_those() -> None:
-    state = ranks_of(8, {1: RankState.LATE, 2: RankState.UNKNOWN, 3: RankState.WAITING}).state
-    assert np.flatnonzero(fleet.faults(state)).tolist() == [1, 2]
-    assert fleet.faults(ranks_of(4, {}).state).all()
-    assert fleet.counts_phrase(state) == "1 L · 1 ? · 5 H · 1 w"
-
-
-def test_a_rank_in_words() -> None:
-    ranks = ranks_of(16, {5: RankState.BLAMED})
-    assert (
-        fleet.rank_phrase(ranks, 5)
-        == "rank 5 on gpu017 · GPU 5 · mlx5_5 · blamed · tp 2, dp 1, pp 5"
-    )
-    stuck = replace(ranks, waited_ns=np.full(16, 600 * 10**9))
-    assert "blamed, waits for 10 min" in fleet.rank_phrase(stuck, 5)
-    hidden = replace(ranks, node=("",) * 16, nic=("",) * 16, gpu=np.full(16, -1), groups={})
-    assert fleet.rank_phrase(hidden, 4) == "rank 4 · hung for 10 min"
-    assert fleet.rank_phrase(ranks, 16) == ""
-
-
 # -------------------------------------------------------------------- layout
-
-
-def test_a_small_job_has_numbered_cells_a_node_a_line() -> None:
-    ranks = ranks_of(16, {})
-    layout = lay_out(ranks, "node", everyone(ranks), 80, 20)
-    assert (layout.cell, layout.height) == (4, 2)
-    assert [one.text for one in layout.labels[1]] == ["gpu018"]
-    assert layout.at(int(layout.column[0]), 1) == 8
-
-
-def test_a_large_job_is_packed_and_fills_the_width() -> None:
-    ranks = large_snapshot().ranks
-    layout = lay_out(ranks, "node", everyone(ranks), 78, 130)
-    assert (layout.cell, layout.stack, layout.height) == (1, 1, 128)
-    assert len(layout.labels[0]) == 4
-
-
-@pytest.mark.parametrize(
-    ("number", "width", "height", "stack", "lines"),
-    [(4096, 140, 35, 1, 32), (4096, 78, 35, 2, 32), (16384, 160, 55, 2, 54)],
-)
-def test_a_job_that_does_not_fit_is_a_map(
-    number: int, width: int, height: int, stack: int, lines: int
-) -> None:
-    ranks = ranks_of(number, {})
-    layout = lay_out(ranks, "node", everyone(ranks), width, height)
-    assert (layout.cell, layout.stack, layout.height) == (1, stack, lines)
-    assert layout.width <= width
-    assert [one.text.strip() for one in layout.labels[0]] == ["gpu017"]
-    assert lay_out(ranks, "node", everyone(ranks), width, height, named=True).cell > 2
-
-
-def test_large_groups_are_sections_that_count_their_members() -> None:
-    ranks = large_snapshot().ranks
-    layout = lay_out(ranks, "stage", everyone(ranks), 100, 40)
-    (heading,) = layout.labels[0]
-    assert heading_text(heading, ranks.state) == "stage 0 · 2,048 ranks: 1 X · 1 L · 2,045 H · 1 ."
-    assert [one.text for one in layout.labels[layout.stack]][:2] == ["gpu017"]
-    assert layout.headings_above(np.array([5, 6])) == [0]
-    roomy = lay_out(ranks, "stage", everyone(ranks), 100, 90)
-    assert [one.text for one in roomy.labels[1]][:2] == ["gpu017", "gpu018"]
-
-
-def test_a_missing_gpu_leaves_its_place_free() -> None:
-    ranks = ranks_of(16, {})
-    shown = everyone(ranks)
-    shown[2] = False
-    columns = lay_out(ranks, "node", shown, 80, 20).column.tolist()
-    assert columns[2] - columns[1] == 2 * (columns[1] - columns[0])
-
-
-def test_nothing_to_show_is_a_layout_too() -> None:
-    ranks = ranks_of(16, {})
-    layout = lay_out(ranks, "node", ~everyone(ranks), 80, 20)
-    assert layout.height == 0 and layout.at(0, 0) is None
-    assert moved(layout, None) is None and next_at(layout, 3, everyone(ranks)) is None
 
 
 @st.composite
@@ -213,30 +98,3 @@ def test_the_cursor_reaches_everything_and_leaves_nothing(
         seen.add(at)
         at = moved(layout, at, columns=1)
     assert len(seen) == len(ranks)
-
-
-def test_down_goes_to_the_cell_below() -> None:
-    ranks = ranks_of(32, {})
-    layout = lay_out(ranks, "node", everyone(ranks), 80, 20)
-    assert moved(layout, 5, rows=1) == 13
-    assert moved(layout, 5, rows=-1) == 5
-    assert moved(layout, 5, rows=99) == 29
-
-
-def test_the_next_wanted_goes_around_the_end() -> None:
-    ranks = ranks_of(16, {3: RankState.LATE, 9: RankState.UNKNOWN})
-    layout = lay_out(ranks, "node", everyone(ranks), 80, 20)
-    wanted = fleet.faults(ranks.state)
-    assert [next_at(layout, at, wanted) for at in (None, 3, 9)] == [3, 9, 3]
-    assert [next_at(layout, at, wanted, -1) for at in (None, 3, 9)] == [9, 9, 3]
-
-
-def test_the_cursor_begins_on_who_is_blamed_before_who_is_silent() -> None:
-    ranks = ranks_of(16, {})
-    everywhere = lay_out(ranks, "node", everyone(ranks), 100, 20)
-    state = np.full(16, RankState.RUNNING, dtype=np.int64)
-    assert begins_at(everywhere, state) == 0
-    state[3], state[9] = RankState.UNKNOWN, RankState.BLAMED
-    assert begins_at(everywhere, state) == 9
-    state[9] = RankState.HUNG
-    assert begins_at(everywhere, state) == 3

@@ -39,27 +39,11 @@ def test_a_strip_marks_the_one_shown_and_grows_with_height(
     assert all((one is None) == (drawn[n][0] == "?") for n, one in enumerate(heights))
 
 
-def test_the_cursor_walks_over_bars_that_begin_together_and_ends_with_the_lane() -> None:
-    stops = (Bar(0, 10), Bar(10, 30), Bar(10, 20), Bar(40, None))
-    assert [model.beside(stops, one, 1) for one in stops] == [*stops[1:], None]
-    assert [model.beside(stops, one, -1) for one in stops] == [None, *stops[:-1]]
-
-
 def test_from_a_bar_that_is_no_stop_it_goes_to_the_next_stop_in_time() -> None:
     stops = (Bar(0, 10), Bar(30, 40))
     assert model.beside(stops, Bar(10, 30), 1) == stops[1]
     assert model.beside(stops, Bar(10, 30), -1) == stops[0]
     assert model.beside(stops, Bar(50, 60), 1) is None
-
-
-def test_a_path_is_walked_around_from_wherever_the_cursor_is() -> None:
-    path = [(0, Bar(0, 10)), (2, Bar(10, 30)), (1, Bar(30, 40))]
-    assert model.next_on_path(path, path[0][1]) == path[1]
-    assert model.next_on_path(path, path[2][1]) == path[0]
-    assert model.next_on_path(path, Bar(12, 13)) == path[2]
-    assert model.next_on_path(path, Bar(50, 60)) == path[0]
-    assert model.next_on_path(path, None) == path[0]
-    assert model.next_on_path([], None) is None
 
 
 @given(st.integers(1, 300), st.data())

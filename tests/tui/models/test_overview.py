@@ -19,7 +19,6 @@ from ..snapshots import (
     hang_snapshot,
     healthy_snapshot,
     large_snapshot,
-    silent_snapshot,
 )
 
 
@@ -41,34 +40,6 @@ def stopped() -> Series:
     return Series("completed operations", "ops/s", at_ns, value, (290.0, 310.0))
 
 
-def test_a_culprit_is_one_full_cell_among_small_ones() -> None:
-    lines = narrow(Glance(hang_snapshot(), (), (), None), 76, plain=False)
-    assert cells(lines, RankState.BLAMED) == "█"
-    assert set(cells(lines, RankState.HUNG)) == {"▪"}
-
-
-def test_unknown_ranks_are_hatched_and_counted() -> None:
-    lines = narrow(Glance(silent_snapshot(), (), (), None), 76, plain=False)
-    assert cells(lines, RankState.UNKNOWN) == "░" * 8
-    assert any("░ 8 unknown" in text(line) for line in lines)
-    assert any("gpu018" in text(line) for line in lines if "not seen" in text(line))
-
-
-def test_a_cell_of_many_ranks_shows_the_worst_and_says_how_many() -> None:
-    lines = narrow(Glance(large_snapshot(), (), (), None), 76, plain=False)
-    assert cells(lines, RankState.BLAMED) == "█"
-    assert any(text(line).startswith("ranks ×32") for line in lines)
-    assert len(lines) <= 6
-
-
-def test_a_hang_is_drawn_as_abnormal_and_the_moment_below_it() -> None:
-    lines = narrow(Glance(hang_snapshot(), (stopped(),), (), FAULT_NS), 76, plain=False)
-    curve, moment = lines[0], lines[1]
-    assert curve[1][1] == "rate value" and curve[2][1] == "rate outside"
-    began = len(curve[0][0]) + len(curve[1][0])
-    assert abs(text(moment).index("▲") - began) <= 1
-
-
 @pytest.mark.parametrize("width", [20, 40, 76, 100])
 @pytest.mark.parametrize("snapshot", [hang_snapshot, healthy_snapshot, large_snapshot])
 def test_nothing_is_wider_than_its_room(width: int, snapshot: object) -> None:
@@ -80,37 +51,3 @@ def test_nothing_is_wider_than_its_room(width: int, snapshot: object) -> None:
             line for line in lines if not any("completed operations" in one for one, _ in line)
         ]
         assert max(len(text(line)) for line in curves) <= max(width, 34)
-
-
-def test_the_log_shows_what_came_before_and_more_of_what_came_after() -> None:
-    log = tuple(
-        LoggedLine(FAULT_NS + n * 10**9, "rank 3", f"line {n}", n == 0) for n in range(-30, 30)
-    )
-    lines = roomy(Glance(hang_snapshot(), (stopped(),), log, FAULT_NS), 90, 40, False)
-    shown = [text(line) for line in lines]
-    assert any(one.startswith("Log, around 08:55:50") for one in shown)
-    assert any(one.endswith("line -1") for one in shown) and any(
-        one.endswith("line 5") for one in shown
-    )
-    problem = next(line for line in lines if text(line).endswith("line 0"))
-    assert problem[-1][1] == "critical"
-
-
-def test_curves_lie_below_each_other_over_the_same_columns() -> None:
-    fast = stopped()
-    slow = Series(
-        "iteration time", "s", fast.at_ns, np.where(fast.value > 0, 2.0, 60.0), (1.0, 3.0)
-    )
-    lines = roomy(Glance(hang_snapshot(), (fast, slow), (), FAULT_NS), 70, 40, False)
-    red = [
-        next(len(text(line[:at])) for at, (_, style) in enumerate(line) if "outside" in style)
-        for line in lines
-        if any(style.startswith("rate outside") and "█" in piece for piece, style in line)
-    ]
-    (moment,) = (text(line) for line in lines if "▲" in text(line) and "UTC" in text(line))
-    assert red and all(abs(at - moment.index("▲")) <= 1 for at in red)
-
-
-def test_silence_about_the_speed_is_said() -> None:
-    assert "reading" in text(narrow(Glance(hang_snapshot(), None, (), None), 76, False)[0])
-    assert "not recorded" in text(narrow(Glance(hang_snapshot(), (), (), None), 76, False)[0])

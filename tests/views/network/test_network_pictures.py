@@ -14,13 +14,12 @@ from oncall.render.svg.topology import topology_svg
 from oncall.render.text.drawings import drawings_of
 from oncall.render.text.lines import plain_lines
 from oncall.render.text.provenance import provenance_lines
-from oncall.render.text.topology import Track, topology_lines, track_lines
+from oncall.render.text.topology import topology_lines
 from oncall.rules.language.load import load_file, shipped_folder
 from oncall.use_case.diagnose import diagnose
 from oncall.views.network.provenance import (
     PortEdge,
     Provenance,
-    contributors,
     provenance,
     reached,
     why_unseen,
@@ -67,14 +66,6 @@ def test_an_incast_is_followed_to_the_receivers_port(network_of_fault: Make) -> 
     assert sum("(this step)" in line for line in lines) >= 1
 
 
-def test_contributors_are_ranked(network_of_fault: Make) -> None:
-    incident = network_of_fault("INCAST")
-    ranked = contributors(incident, find_collective(incident))
-    assert [one.place for one in ranked] == list(range(1, len(ranked) + 1))
-    assert sum(one.share or 0 for one in ranked) == pytest.approx(1)
-    assert all(one.meets and one.ports for one in ranked)
-
-
 def test_a_storm_is_drawn_from_the_port_that_sends_pauses(network_of_fault: Make) -> None:
     found, graph = read(network_of_fault("PFC_STORM"))
     root = found.root
@@ -108,12 +99,6 @@ def test_pictures_fit_and_hold_all_that_has_a_role(
         assert f"{sides[0]}{device.name}{sides[1]}" in text
     for svg in (topology_svg(found), provenance_svg(graph)):
         ElementTree.fromstring(svg)
-
-
-def test_lines_between_names_bend_once_each_and_heads_point() -> None:
-    lines = plain_lines(track_lines([Track(2, 8, True, "down"), Track(12, 4), Track(14, 14)], 20))
-    assert lines[-1][8] == "▼" and lines[0][2] == "┃" and lines[-1][4] == "│"
-    assert all(line[14] == "│" for line in lines)
 
 
 def test_ports_come_before_those_they_wait_for() -> None:

@@ -13,7 +13,7 @@ from oncall.core.errors import UsageError
 from oncall.evidence.incident import Incident
 from oncall.render.svg.waiting import waiting_svg
 from oncall.render.text.lines import plain_lines
-from oncall.render.text.waiting import chain_lines, lane_runs, waiting_lines
+from oncall.render.text.waiting import chain_lines, waiting_lines
 from oncall.views.network.waiting import Step, chain, find_collective, waiting_graph, window
 
 Make = Callable[[str], Incident]
@@ -62,22 +62,6 @@ def test_a_thousand_senders_are_counted_and_those_that_wait_are_drawn(ring_of: R
     assert max(map(len, lines)) <= 80 and len(lines) < 30
     assert any(f"{graph.left_out:,} more ranks" in line for line in lines)
     assert sum("step 20 " in line for line in lines) == 1
-
-
-def test_lanes_are_to_scale_and_what_is_beyond_is_filled(network_of_fault: Make) -> None:
-    incident = network_of_fault("INCAST")
-    graph = waiting_graph(incident, find_collective(incident))
-    worst = graph.worst
-    assert worst is not None and worst.expected_ns is not None
-    lane = next(lane for lane in graph.lanes if lane.rank == worst.src)
-    runs = lane_runs(graph, lane, 60)
-    assert sum(len(run.text) for run in runs) == 60
-    beyond = sum(len(run.text) for run in runs if run.look == "beyond" and run.step == worst)
-    shown = graph.shown_ns[1] - graph.shown_ns[0]
-    assert beyond == pytest.approx(60 * worst.excess_ns / shown, abs=1.01)
-    assert [run.text[0] for run in runs if run.look == "critical" and run.step == worst] == [
-        str(worst.step)
-    ]
 
 
 def test_text_and_picture_name_the_late_step(network_of_fault: Make) -> None:

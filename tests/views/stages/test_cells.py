@@ -49,41 +49,6 @@ def test_a_lane_fills_its_columns_exactly(lane: list[Box], columns: int, plain: 
     assert -1e-9 <= idle_share(timeline, timeline.lanes[0]) <= 1
 
 
-@given(st.lists(boxes(), max_size=12), boxes(), st.integers(12, 200))
-def test_what_is_blamed_is_seen_however_short(others: list[Box], one: Box, columns: int) -> None:
-    guilty = Box("backward", 0, 7, one.started_ns, one.ended_ns, critical=True, blamed=True)
-    harmless = [Box(box.task, 0, 1, box.started_ns, box.ended_ns) for box in others]
-    timeline = of(guilty, *harmless)
-    runs = lane_runs(timeline, timeline.lanes[0], columns)
-    assert any(run.box is guilty for run in runs)
-
-
-def test_the_critical_path_is_reported_by_letter_and_line() -> None:
-    path = Box("forward", 0, 3, 0, 50, critical=True)
-    off = Box("backward", 0, 12, 50, 100)
-    assert drawn(path, off) == "F3━━━b12──"
-    assert drawn(path, off, plain=True) == "F3===b12--"
-
-
-def test_a_number_that_does_not_fit_is_left_out_whole() -> None:
-    assert drawn(Box("forward", 0, 12, 0, 20), Box("backward", 0, 1, 20, 30)) == "f─b       "
-
-
-def test_beyond_its_expected_time_a_blamed_box_is_solid() -> None:
-    box = Box("backward", 0, 1, 0, 80, critical=True, blamed=True, expected_ns=30)
-    assert drawn(box) == "B1━█████  "
-    assert drawn(box, plain=True) == "B1=#####  "
-
-
-def test_what_is_not_over_goes_on() -> None:
-    assert drawn(Box("forward", 0, 1, 50, None)) == "     f1──▶"
-
-
-def test_waiting_in_a_transfer_and_a_bubble_differ() -> None:
-    wait = Box("forward_recv", 0, 0, 10, 40, peer=1)
-    assert drawn(wait, Box("forward", 0, 0, 40, 80)) == " ···f0──  "
-
-
 def test_of_many_lanes_those_that_matter_are_kept() -> None:
     lanes = tuple(
         Lane(rank, "", rank, 0, (Box("forward", 0, 0, 0, 10, blamed=rank == 5),))

@@ -35,27 +35,6 @@ def test_the_slowest_iteration_is_drawn_with_the_pipeline_that_made_it_slow(
     assert 390_000_000 < box.duration_ns - box.expected_ns < 410_000_000
 
 
-def test_its_text_says_who_and_by_how_much(delayed: Incident) -> None:
-    lines = plain_lines(timeline_lines(timeline(delayed), 80))
-    assert "pipeline 1 of 0-1" in lines[0] and "baseline" in lines[0]
-    (marked,) = (line for line in lines if line.startswith("▶ stage"))
-    assert "stage 2 rank 5" in marked and "B1" in marked and "████" in marked
-    assert any("backward of micro-batch 1 on stage 2, rank 5" in line for line in lines)
-    assert max(map(len, lines)) <= 80
-    assert all(
-        line.isascii() for line in plain_lines(timeline_lines(timeline(delayed), 80, plain=True))
-    )
-
-
-def test_the_critical_path_leads_through_the_pipeline(delayed: Incident) -> None:
-    drawn = timeline(delayed)
-    path = drawn.path()
-    assert {lane for lane, _ in path} >= {0, 1, 2}
-    starts = [box.started_ns for _, box in path]
-    assert starts == sorted(starts)
-    assert all(box.slack_ns == 0 for _, box in path)
-
-
 def test_a_late_transfer_is_drawn_where_it_is_waited_for(held_up: Incident) -> None:
     drawn = timeline(held_up)
     ((lane, box),) = drawn.blamed()
@@ -113,16 +92,6 @@ def test_a_rank_that_stopped_before_its_first_call_has_a_lane() -> None:
     assert others and not any(lane.blamed for lane in others)
 
 
-def test_a_transfer_that_stands_is_drawn_at_its_sender(torn: Incident) -> None:
-    drawn = timeline(torn)
-    ((lane, box),) = drawn.blamed()
-    assert (drawn.lanes[lane].rank, box.task, box.ended_ns) == (5, "forward_send", None)
-    (marked,) = (
-        line for line in plain_lines(timeline_lines(drawn, 80)) if line.startswith("▶ stage")
-    )
-    assert "████" in marked
-
-
 def test_pipelines_and_ranks_are_chosen(delayed: Incident) -> None:
     assert [lane.rank for lane in timeline(delayed, 4, [0]).lanes] == [0, 2, 4, 6]
     both = timeline(delayed, 3, [0, 1])
@@ -143,13 +112,6 @@ def test_a_stage_stands_for_its_tensor_group_unless_every_rank_is_wanted() -> No
         # Of a tensor group the rank that decides is on the path, and no other.
         tasks = [(every.lanes[at].stage, box.task, box.micro_batch) for at, box in every.path()]
         assert tasks and len(tasks) == len(set(tasks))
-
-
-def test_all_iterations_are_listed(delayed: Incident) -> None:
-    assert has_stages(delayed)
-    found = iterations(delayed)
-    assert [one.iteration for one in found] == list(range(6))
-    assert [one.iteration for one in found if one.slow] == [4]
 
 
 def test_the_svg_is_well_formed_and_marks_who_is_blamed(delayed: Incident) -> None:

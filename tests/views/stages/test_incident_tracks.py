@@ -65,12 +65,3 @@ def test_each_send_is_an_arrow_from_within_its_task_to_the_one_that_waits(
     ]
     assert len(within) == pipelines * 3 * 2 * 4
     assert all(starts[number]["ts"] <= ends[number]["ts"] for number in starts)
-
-
-def test_the_critical_path_has_a_track_of_its_own(delayed: Incident) -> None:
-    events = shown_of(delayed)
-    (pid,) = (
-        e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] == "job"
-    )
-    path = [e["name"] for e in events if e["pid"] == pid and e["ph"] == "X"]
-    assert "backward 1 on rank 5" in path

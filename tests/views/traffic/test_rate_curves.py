@@ -101,13 +101,6 @@ def lines_of(*senders: Sender, **options: object) -> list[str]:
     return plain_lines(curve_lines(traffic(*senders, blamed=blamed), **options))  # type: ignore[arg-type]
 
 
-def test_text_shows_gaps_start_end_and_who_is_blamed() -> None:
-    lines = lines_of(sender(1, [0, 1, 8, 9]), sender(2, list(range(10))))
-    assert "  rank 1 [██      ██]" in lines[2]
-    assert "▶ rank 2 [██████████]" in lines[3]
-    assert lines[1].endswith("from 0 to 50 GB/s")
-
-
 def test_text_says_who_never_began_and_what_is_not_over() -> None:
     lines = lines_of(sender(1, [0, 1], ended_ns=None), sender(2, []), sender(3, [5]))
     assert lines[2].endswith("not finished")

@@ -253,25 +253,16 @@ def _last_common(batches: Sequence[Batch], comms: Sequence[Array]) -> Array:
 
 
 def _append_recordings(batches: Sequence[Batch], incident: Incident, job: str) -> None:
-    notes = [note for batch in batches for note in batch.notes]
-    inferred: list[bool] = []
     for batch in batches:
         unlisted = {code for code, group in enumerate(batch.groups) if not group.members}
-        inferred += [not unlisted.isdisjoint(note.groups) for note in batch.notes]
-    incident.append(
-        "recordings",
-        {
-            "job": job,
-            "path": [note.path for note in notes],
-            "kind": KIND,
-            "rank": [note.rank for note in notes],
-            "version": [note.version for note in notes],
-            "rows": [note.rows if note.problem is None else None for note in notes],
-            "problem": [note.problem for note in notes],
-            "note": [_INFERRED if one else None for one in inferred],
-            "written_ns": [_written_ns(note) for note in notes],
-        },
-    )
+        rows = (
+            {"path": note.path, "rank": note.rank, "version": note.version,
+             "rows": note.rows if note.problem is None else None, "problem": note.problem,
+             "note": None if unlisted.isdisjoint(note.groups) else _INFERRED,
+             "written_ns": _written_ns(note)}
+            for note in batch.notes
+        )  # fmt: skip
+        incident.append_rows("recordings", rows, job=job, kind=KIND)
 
 
 def _written_ns(note: Note) -> int | None:
@@ -329,37 +320,22 @@ def _append_launches(
         if (status.kind == "coll" and kinds[comm] <= {"coll", "either", None})
         or (status.kind is None and kinds[comm] == {"coll", None})
     ]
-    if rows:
-        incident.append(
-            "launches",
-            {
-                "job": job,
-                "comm": np.array([comm for comm, _, _ in rows], dtype=np.uint64),
-                "rank": [rank for _, rank, _ in rows],
-                "launched": [max(status.launched, 0) for _, _, status in rows],
-                "completed": [max(status.completed, 0) for _, _, status in rows],
-                "state": "running",
-                "source": KIND,
-            },
-        )
+    launches = (
+        {"comm": comm, "rank": rank, "launched": max(status.launched, 0),
+         "completed": max(status.completed, 0)}
+        for comm, rank, status in rows
+    )  # fmt: skip
+    incident.append_rows("launches", launches, job=job, state="running", source=KIND)
 
 
 def _append_stacks(batch: Batch, known: _Communicators, incident: Incident, job: str) -> None:
-    if not batch.stacks:
-        return
-    comm = known.comm[known.place(batch)]
-    frames = [list(lines) for lines in batch.frames]
-    incident.append(
-        "stacks",
-        {
-            "job": job,
-            "rank": [stack.rank for stack in batch.stacks],
-            "comm": comm[[stack.group for stack in batch.stacks]],
-            "seq": [stack.seq for stack in batch.stacks],
-            "kind": [stack.kind for stack in batch.stacks],
-            "frames": [frames[stack.frames] for stack in batch.stacks],
-        },
-    )
+    comm, frames = known.comm[known.place(batch)].tolist(), list(batch.frames)
+    rows = (
+        {"rank": one.rank, "comm": comm[one.group], "seq": one.seq, "kind": one.kind,
+         "frames": list(frames[one.frames])}
+        for one in batch.stacks
+    )  # fmt: skip
+    incident.append_rows("stacks", rows, job=job)
 
 
 def _append_operations(batch: Batch, known: _Communicators, incident: Incident, job: str) -> None:

@@ -12,7 +12,7 @@ from oncall.core.errors import BadInput
 from oncall.evidence.incident import Incident
 from oncall.importers.flight_recorder.groups import Group, communicator, infer_members
 from oncall.importers.kineto.reading import Reading, read_files
-from oncall.importers.kineto.tasks import Task
+from oncall.importers.recordings import append_recording
 
 KIND = "kineto"
 
@@ -33,7 +33,9 @@ def import_traces(paths: Sequence[Path], incident: Incident, job: str) -> None:
         _append_operations(rank, windows, comm, incident, job)
         _append_tasks(rank, windows, comm, incident, job)
         _append_work(rank, windows, incident, job)
-    _append_recordings(readings, incident, job)
+    for one in readings:
+        owner = {"rank": one.owner.rank, "version": one.owner.version}
+        append_recording(incident, job, KIND, one.path, one.rows, one.problem, one.notes, **owner)
 
 
 # ------------------------------------------------------------------- one job
@@ -97,35 +99,19 @@ def _append_job(
     members = {member for group in known.values() for member in group.members}
     world_size = sizes[0] if sizes else max(members | set(by_rank)) + 1
     incident.append("jobs", {"job": [job], "world_size": [world_size]})
-    incident.append(
-        "ranks",
-        {
-            "job": job,
-            "rank": list(owners),
-            "node": [one.host for one in owners.values()],
-            "gpu": [one.gpu for one in owners.values()],
-            "pid": [one.pid for one in owners.values()],
-        },
+    ranks = (
+        {"rank": rank, "node": one.host, "gpu": one.gpu, "pid": one.pid}
+        for rank, one in owners.items()
     )
-    rows = [
-        (comm, rank, place, len(group.members) if group.sure else None, group)
+    incident.append_rows("ranks", ranks, job=job)
+    rows = (
+        {"comm": comm, "rank": rank, "comm_rank": place,
+         "size": len(group.members) if group.sure else None,
+         "name": group.name, "role": group.desc or None}
         for comm, group in {communicator(group): group for group in known.values()}.items()
         for place, rank in enumerate(group.members)
-    ]
-    if rows:
-        comm, rank, place, size, group = zip(*rows, strict=True)
-        incident.append(
-            "comms",
-            {
-                "job": job,
-                "comm": np.array(comm, dtype=np.uint64),
-                "rank": rank,
-                "comm_rank": place,
-                "size": size,
-                "name": [one.name for one in group],
-                "role": [one.desc or None for one in group],
-            },
-        )
+    )  # fmt: skip
+    incident.append_rows("comms", rows, job=job)
 
 
 def _append_operations(
@@ -152,27 +138,16 @@ def _append_tasks(
     rank: int, windows: Sequence[Reading], comm: Mapping[Group, int], incident: Incident, job: str
 ) -> None:
     for one in windows:
-        tasks = one.named.tasks
-        if not tasks:
-            continue
-        incident.append(
-            "stage_tasks",
-            {
-                "job": job,
-                "rank": rank,
-                "iteration": [task.iteration for task in tasks],
-                "task": [task.task for task in tasks],
-                "stage": [task.stage for task in tasks],
-                "chunk": [task.chunk for task in tasks],
-                "micro_batch": [task.micro_batch for task in tasks],
-                "peer": [task.call.peer if task.call else None for task in tasks],
-                "comm": [_comm(task, one, comm) for task in tasks],
-                "started_ns": [task.started_ns for task in tasks],
-                "ended_ns": [task.ended_ns for task in tasks],
-                "whole": True,
-                "source": "recorded",
-            },
-        )
+        rows = (
+            {"iteration": task.iteration, "task": task.task, "stage": task.stage,
+             "chunk": task.chunk, "micro_batch": task.micro_batch,
+             "peer": task.call.peer if task.call else None,
+             "comm": comm[one.groups[task.call.group]] if task.call else None,
+             "started_ns": task.started_ns, "ended_ns": task.ended_ns}
+            for task in one.named.tasks
+        )  # fmt: skip
+        of_all = {"job": job, "rank": rank, "whole": True, "source": "recorded"}
+        incident.append_rows("stage_tasks", rows, **of_all)
 
 
 def _append_work(rank: int, windows: Sequence[Reading], incident: Incident, job: str) -> None:
@@ -182,37 +157,9 @@ def _append_work(rank: int, windows: Sequence[Reading], incident: Incident, job:
         if one.work:
             behind = last + 1 if one.work[0].step <= last else 0
             last = one.work[-1].step + behind
-            incident.append(
-                "profiled_work",
-                {
-                    "job": job,
-                    "rank": rank,
-                    "iteration": [work.step + behind for work in one.work],
-                    "started_ns": [work.begin_ns for work in one.work],
-                    "kind": [work.kind for work in one.work],
-                    "name": [work.name for work in one.work],
-                    "count": [work.times for work in one.work],
-                    "spent_ns": [work.spent_ns for work in one.work],
-                },
-            )
-
-
-def _comm(task: Task, one: Reading, comm: Mapping[Group, int]) -> int | None:
-    return comm[one.groups[task.call.group]] if task.call else None
-
-
-def _append_recordings(readings: Sequence[Reading], incident: Incident, job: str) -> None:
-    notes = ["; ".join(one.notes) for one in readings]
-    incident.append(
-        "recordings",
-        {
-            "job": job,
-            "path": [str(one.path) for one in readings],
-            "kind": KIND,
-            "rank": [one.owner.rank for one in readings],
-            "version": [one.owner.version for one in readings],
-            "rows": [one.rows for one in readings],
-            "problem": [one.problem for one in readings],
-            "note": [note or None for note in notes],
-        },
-    )
+            rows = (
+                {"iteration": work.step + behind, "started_ns": work.begin_ns, "kind": work.kind,
+                 "name": work.name, "count": work.times, "spent_ns": work.spent_ns}
+                for work in one.work
+            )  # fmt: skip
+            incident.append_rows("profiled_work", rows, job=job, rank=rank)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -315,32 +316,24 @@ def _hash_of(hosts: Integers) -> int:
 def _write_flows(incident: Incident, job: str, ended: _Ended, flows: dict[FlowKey, int]) -> None:
     ended_flows = {tuple(row[:4]): row[4:] for row in ended.others.tolist()}
     members = {tuple(key) for key in ended.steps[:, [0, 1, 5, 6]].tolist()}
-    keys = list(flows)
-    pairs = [key[:2] for key in keys if key not in members]
-    rows = [ended_flows.get(key) for key in keys]
-    incident.append(
-        "flows",
-        {
-            "flow": list(flows.values()),
-            "name": [
-                f"{src}->{dst}" + (f" port {port}" if pairs.count((src, dst)) > 1 else "")
-                for src, dst, port, _ in keys
-            ],
-            "src_ip": [_address(key[0]) for key in keys],
-            "dst_ip": [_address(key[1]) for key in keys],
-            "src_host": [f"host{key[0]}" for key in keys],
-            "dst_host": [f"host{key[1]}" for key in keys],
-            "src_port": [key[2] for key in keys],
-            "dst_port": [key[3] for key in keys],
-            "protocol": _PROTOCOL_UDP,
-            "job": [job if key in members else None for key in keys],
-            "rank": [key[0] if key in members else None for key in keys],
-            "is_collective": [key in members for key in keys],
-            "bytes": [row[0] if row else None for row in rows],
-            "started_ns": [row[1] if row else None for row in rows],
-            "ended_ns": [row[1] + row[2] if row else None for row in rows],
-        },
-    )
+    pairs = Counter(key[:2] for key in flows if key not in members)
+
+    def row(key: FlowKey, flow: int) -> dict[str, Any]:
+        src, dst, port, to_port = key
+        own, ended_flow = key in members, ended_flows.get(key)
+        size, began_ns, took_ns = ended_flow[:3] if ended_flow else (None, 0, 0)
+        return {
+            "flow": flow,
+            "name": f"{src}->{dst}" + (f" port {port}" if pairs[src, dst] > 1 else ""),
+            "src_ip": _address(src), "dst_ip": _address(dst),
+            "src_host": f"host{src}", "dst_host": f"host{dst}",
+            "src_port": port, "dst_port": to_port,
+            "job": job if own else None, "rank": src if own else None, "is_collective": own,
+            "bytes": size, "started_ns": began_ns if ended_flow else None,
+            "ended_ns": began_ns + took_ns if ended_flow else None,
+        }  # fmt: skip
+
+    incident.append_rows("flows", (row(*one) for one in flows.items()), protocol=_PROTOCOL_UDP)
 
 
 def _address(host: int) -> str:
