@@ -7,6 +7,7 @@ clocks are put right by what all hosts do together: they leave a call in which t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -14,10 +15,9 @@ import numpy as np
 from oncall.analysis.common.quantiles import median_of_alike, quantile_of_alike
 from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, numbered
 from oncall.analysis.lost_time.limits import Limits
+from oncall.analysis.lost_time.offsets import Solver, earliest, offsets_of
 from oncall.analysis.lost_time.programs import Programs
 
-_ROUNDS = 12  # of weighing anew, and of steps in each: clocks hardly change after fewer
-_CONVERGED = 1e-12  # of the squares of all deviations
 
 @dataclass(frozen=True)
 class Moments:
@@ -88,8 +88,10 @@ def arrivals_of(programs: Programs, limits: Limits) -> Arrivals:
         seen = [(np.where(collective, -took, np.nan), over)]
     else:
         group = numbered(programs.comm, programs.seq)
-        right = _right_clocks(programs, collective, kind, group, limits)
-        clocks = np.zeros(len(programs.ranks)), right
+        by_group = partial(earliest, share=limits.mostly), partial(earliest, share=limits.hardly)
+        agreed = partial(offsets_of, exact_ns=limits.at_once)
+        find = partial(_right_clocks, programs, collective, kind, group, limits=limits)
+        clocks = np.zeros(len(programs.ranks)), find(by_group), find((agreed, agreed))
         seen = [_by_clocks(programs, collective, clock, group, limits) for clock in clocks]
     return Arrivals(programs, limits, collective, seen, kind, timed)
 
@@ -164,18 +166,25 @@ def _waits(programs: Programs, collective: Flags, over: Flags, kind: Ints, limit
 
 
 def _right_clocks(
-    programs: Programs, collective: Flags, kind: Ints, group: Ints, limits: Limits
+    programs: Programs,
+    collective: Flags,
+    kind: Ints,
+    group: Ints,
+    solvers: tuple[Solver, Solver],
+    limits: Limits,
 ) -> Times:
-    """By how much each rank's clock is ahead (r,): first from all groups' calls, then from those in
-    which hosts turn out to wait, as they need not in all."""
-    clock = _clocks(programs, collective, group, limits)
+    """By how much each rank's clock is ahead (r,): first from most groups' calls, then from those
+    in which hosts turn out to wait, as they need not in all."""
+    clock = _clocks(programs, collective, group, solvers[0], limits)
     _, over = _by_clocks(programs, collective, clock, group, limits)
     alike = numbered(kind, np.roll(kind, -1))
     together = _waits(programs, collective, over, alike, limits)
-    return _clocks(programs, together, group, limits)
+    return _clocks(programs, together, group, solvers[1], limits)
 
 
-def _clocks(programs: Programs, together: Flags, group: Ints, limits: Limits) -> Times:
+def _clocks(
+    programs: Programs, together: Flags, group: Ints, solver: Solver, limits: Limits
+) -> Times:
     """By how much each rank's clock is ahead (r,), if members go on `together` after these calls:
     who is late in some of a group's calls is no further off, so the early ones count. In the newest
     calls, until all agree."""
@@ -186,51 +195,14 @@ def _clocks(programs: Programs, together: Flags, group: Ints, limits: Limits) ->
     at = at[newest[programs.comm[at]] - programs.seq[at] < limits.most_compared]
     seat = numbered(programs.rank[at], programs.comm[at])
     first = np.unique(seat, return_index=True)[1]
+    members = programs.rank[at[first]], programs.comm[at[first]]
     ahead = np.zeros(len(programs.ranks))
     for _ in range(limits.enough):
         left = after[at] - ahead[programs.rank[at]]
         below, above = (median_of_alike(group[at], side * left)[0] * side for side in (1, -1))
         beyond, _ = quantile_of_alike(seat, left - (below + above) / 2, limits.ordinary)
-        further = _agreed(
-            programs.rank[at[first]], programs.comm[at[first]], beyond[first], limits.at_once
-        )
-        further = np.append(further, np.zeros(len(ahead)))[: len(ahead)]
+        further = solver(*members, beyond[first], len(ahead))
         ahead += further
         if np.abs(further).max() <= limits.at_once:
             break
     return ahead
-
-
-def _agreed(rank: Ints, comm: Ints, ahead_ns: Times, exact: float) -> Times:
-    """By how much each rank's clock is ahead (r,), about 0, where of `comm` (m,) it seems to be by
-    `ahead_ns` (m,) beside its members: with the least sum of deviations, each group's common one
-    apart. Groups within a host say nothing of it against another, however many they are."""
-    sides = rank, int(rank.max(initial=0)) + 1 + np.unique(comm, return_inverse=True)[1]
-    unknown = int(sides[1].max(initial=0)) + 1
-    found = np.zeros(unknown)
-
-    def deviation(values: Times) -> Times:
-        return values[sides[0]] - values[sides[1]]
-
-    def towards(weighed: Times) -> Times:
-        each = (np.bincount(side, weighed, unknown) for side in sides)
-        return next(each) - next(each)
-
-    weight = np.ones(len(rank))
-    for _ in range(_ROUNDS):
-        scale = np.maximum(sum(np.bincount(side, weight, unknown) for side in sides), 1e-9)
-        rest = towards(weight * (ahead_ns - deviation(found)))
-        step = rest / scale
-        size, enough = float(rest @ step), _CONVERGED * float(weight @ ahead_ns**2)
-        for _ in range(_ROUNDS):
-            if size <= enough:
-                break
-            change = towards(weight * deviation(step))
-            length = size / max(float(step @ change), 1e-30)
-            found += length * step
-            rest -= length * change
-            size, before = float(rest @ (rest / scale)), size
-            step = rest / scale + size / before * step
-        weight = 1 / np.maximum(np.abs(ahead_ns - deviation(found)), exact)
-    found = found[: int(rank.max(initial=-1)) + 1]
-    return found - np.median(found) if len(found) else found
