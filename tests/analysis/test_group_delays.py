@@ -84,7 +84,7 @@ def test_transfers_are_compared_with_those_of_like_groups(
 ) -> None:
     place(incident, PAIRS, per_node=1)
     for comm, members in PAIRS.items():
-        took_ms = [2.0 if comm in slow else 1.0 + comm / 1000] * 60
+        took_ms = [40.0 if comm in slow else 20 + comm / 50] * 60
         train(incident, comm, members, took_ms)
     assert [(comm, beside) for comm, beside, *_ in delays(incident)] == [
         (comm, True) for comm in slow

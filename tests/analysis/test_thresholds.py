@@ -45,6 +45,7 @@ FIXED = {
     "latency._TURNS",  # which no result depends on, as the last change nothing
     "latency._SETTLED",
     "books._TURNS",  # after which medians stay as they are
+    *(f"offsets.{name}" for name in ("_WEIGHED", "_STEPS", "_CONVERGED", "_NOTHING")),  # the same
     "contradictions._MOST_NAMED",  # ranks that a sentence names
     "arrays._CLOSE",  # a table instead of sorting: no result depends on it
     "network_paths.FAR",  # further than any way
