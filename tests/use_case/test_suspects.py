@@ -66,6 +66,25 @@ def test_whom_others_may_wait_for_is_named_first(symptom: Symptom) -> None:
     ]
 
 
+def test_who_left_no_recording_is_named_where_its_group_is_slow() -> None:
+    """Eight groups of three ranks reduce; group 3 takes twice as long, and lacks rank 19."""
+    with Incident.empty() as incident:
+        for comm in range(8):
+            members, took_ns = [comm, comm + 8, comm + 16], (40 if comm == 3 else 20) * 10**6
+            incident.append("comms", {"job": "j", "comm": comm, "rank": members, "size": 3})
+            for rank in sorted({*members} - {19}):
+                at_ns = [call * 10**9 for call in range(60)]
+                call = {"job": "j", "comm": comm, "kind": "coll", "op": "AllReduce", "rank": rank}
+                times = {"started_ns": at_ns, "ended_ns": [at + took_ns for at in at_ns]}
+                incident.append("ops", call | times | {"seq": [*range(60)], "bytes": 10**7})
+        found = diagnose(incident, load_rulebooks([shipped_folder()]))
+    assert found.suspects[0].blame == (Blame("rank", {"rank": 19}),)
+    assert words.doubt(found) == (
+        "most likely rank 19: others wait for it 2 % of the time; it left no recording: its work "
+        "or its links may be slow"
+    )
+
+
 @pytest.mark.parametrize(
     ("symptom", "code", "said"),
     [
