@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 from math import comb
 
 import numpy as np
@@ -115,22 +116,20 @@ def _middle(values: Times) -> float:
 def changed(
     slowdowns: list[Slowdown],
     programs: Programs,
-    iterations: Iterations | None,
-    lateness: Lateness | None,
+    late: list[Lateness],
     books: Books | None,
     limits: Limits,
 ) -> Answer:
     """What changed in the longer iterations: transfers, which take no longer because somebody comes
-    late to them, else a rank's lateness or its own time. That needs no replay as long as was
+    late to them, else who is `late`, or a rank's own time. That needs no replay as long as was
     measured: of calls alone it may be too long throughout. Calls show a part of what a rank costs,
     durations all of it."""
-    if iterations is not None and lateness is not None:
-        times = lateness.late_ns, iterations.begin_ns, iterations.length_ns
-        part = limits.mostly * lateness.timed
-        for slowdown in slowdowns:
-            found = transfers_since(slowdown, programs, iterations, limits)
-            if found := found or late_since(slowdown, *times, limits, part):
-                return found
+    for one, slowdown in product(late, slowdowns):
+        iterations = one.iterations
+        found = transfers_since(slowdown, programs, iterations, limits)
+        times = one.late_ns, iterations.begin_ns, iterations.length_ns
+        if found := found or late_since(slowdown, *times, limits, limits.mostly * one.timed):
+            return found
     if books is not None:
         times = books.joined(excess_of_own).T, books.begin_ns, books.length_ns
         slowdowns = slowdowns_of(books, limits)

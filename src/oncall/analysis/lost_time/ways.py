@@ -121,6 +121,16 @@ class Evidence:
         return lateness_of(with_peers(self.programs, found.cut), found, moments, self.limits)
 
     @cached_property
+    def delays(self) -> Lateness | None:
+        """Whose hosts held up their own calls; None where other times show more."""
+        late = self.lateness
+        if late is None or self.arrivals.timed or self.devices_alone:
+            return None
+        moments = self.arrivals.moments(late.iterations.nth)
+        late_ns, at_once_ns = host_delays(self.programs, late.iterations, moments, self.limits)
+        return replace(late, late_ns=late_ns, at_once_ns=at_once_ns, by="delays")
+
+    @cached_property
     def slowdowns(self) -> list[Slowdown]:
         """The iterations that are longer than the others."""
         if self.replay is not None:
@@ -158,8 +168,10 @@ def _replay(evidence: Evidence) -> Answer:
 
 
 def _change(evidence: Evidence) -> Answer:
-    seen = evidence.iterations, evidence.lateness, evidence.replay or evidence.inexact
-    return changed(evidence.slowdowns, evidence.programs, *seen, evidence.limits)
+    # Members of a group that waits for a late host come late to others as well.
+    late = [one for one in (evidence.delays, evidence.lateness) if one is not None]
+    books = evidence.replay or evidence.inexact
+    return changed(evidence.slowdowns, evidence.programs, late, books, evidence.limits)
 
 
 def _in_views(ask: Callable[[Evidence, Lateness], Answer], evidence: Evidence) -> Answer:
@@ -195,13 +207,9 @@ def _waits(evidence: Evidence, lateness: Lateness) -> Answer:
 
 def _delays(evidence: Evidence) -> Answer:
     """Whose hosts held up their own calls."""
-    lateness, limits = evidence.lateness, evidence.limits
-    if lateness is None or evidence.arrivals.timed or evidence.devices_alone:
+    if evidence.delays is None:
         return Declined("durations show more than hosts' calls, or hosts show no iterations")
-    moments = evidence.arrivals.moments(lateness.iterations.nth)
-    late_ns, at_once_ns = host_delays(evidence.programs, lateness.iterations, moments, limits)
-    delays = replace(lateness, late_ns=late_ns, at_once_ns=at_once_ns, by="delays")
-    return latecomers(delays, limits)
+    return latecomers(evidence.delays, evidence.limits)
 
 
 def _suspicion(evidence: Evidence, lateness: Lateness) -> Answer:
