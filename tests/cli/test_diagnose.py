@@ -187,6 +187,13 @@ def test_an_empty_incident_is_never_healthy(diagnose: Oncall, tmp_path: Path) ->
         ("free(): invalid pointer", 3),
         ("Illegal instruction (core dumped)", 3),
         ("job.sh: line 3:  4711 Killed                  python train.py", 1),
+        ("ERROR:root:the state of the optimizer is incomplete", 3),
+        ("bash: line 9: echo: write error: Disk quota exceeded", 3),
+        ("2026-03-14 02:41:40 ERROR: Saving checkpoint failed", 3),
+        ('{"level": "error", "msg": "giving up"}', 3),
+        ("make: *** [Makefile:41: train] Error 2", 1),
+        ("wandb: ERROR Failed to sync 2 files", 0),
+        ("data.py:3: UserWarning: could not read exif", 0),
     ],
 )
 def test_a_log_of_all_steps_is_healthy_unless_its_last_words_are_of_a_failure(

@@ -194,7 +194,7 @@ def why_logs_say_too_little(incident: Incident) -> str | None:
         return "the logs' steps could not be read"
     if fatal := evidence.last_words(incident):
         path, line, text = fatal
-        return f"{Path(path).name}:{line} reports a failure that no rule knows: {short(text)}"
+        return f"{Path(path).name}:{line} reports an error that no rule knows: {short(text)}"
     finished, steps, last = progress
     if finished:
         return ""

@@ -379,14 +379,17 @@ def logged_progress(incident: Incident) -> tuple[bool | None, int | None, int | 
 
 
 def last_words(incident: Incident) -> tuple[str, int, str] | None:
-    """File, line and text of the first line that a log calls fatal and after which no step came."""
-    fatal = """
+    """File, line and text of the first line that reports a failure, or a loss that is no number,
+    and after which no step came: in its log, or by the clock if that has none."""
+    failure = """
         SELECT e.path, e.line, e.text FROM log_events e
-        WHERE e.kind = 'reported' AND e.code = 'fatal' AND NOT EXISTS (
-            FROM logged_steps s WHERE s.job = e.job AND s.path = e.path AND s.line > e.line)
-        ORDER BY ALL LIMIT 1
+        WHERE (e.code = 'failure' OR e.kind = 'loss') AND NOT EXISTS (
+            FROM logged_steps s WHERE s.job = e.job AND if(
+                e.path IN (SELECT path FROM logged_steps),
+                s.path = e.path AND s.line > e.line, s.at_ns > e.sort_ns))
+        ORDER BY e.sort_ns, e.path, e.line LIMIT 1
     """
-    return next(iter(asked(incident, [], fatal)), None)
+    return next(iter(asked(incident, [], failure)), None)
 
 
 def answers_requests(incident: Incident) -> bool:

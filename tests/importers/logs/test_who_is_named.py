@@ -409,3 +409,16 @@ def test_an_error_is_stated_with_what_it_led_to(tmp_path: Path) -> None:
         "PytorchStreamWriter failed writing file data/41: file write failed; then OSError: "
         "[Errno 28] No space left on device (save.py:301)"
     )
+
+
+def test_a_file_of_a_host_does_not_place_the_rank_that_a_line_names(tmp_path: Path) -> None:
+    """Nor does an address in it make every number in a file's name a host."""
+    (of_beats,) = causes(
+        tmp_path, {"worker-0.log": BEATS + "E1019 04:42:01.000902 1 x.cc:1] out\n"}
+    )
+    assert (of_beats["rank"], of_beats["node"]) == (2, None)
+    gone = "{} NCCL WARN NET/IB : Got completion from peer 10.1.2.3<4> with status=12 opcode=0\n"
+    lines = gone.format("gpu7:1:2 [0]") + "Last error:\n" + gone.format("")
+    (tmp_path / "worker-0.log").unlink()
+    (of_peer,) = causes(tmp_path, {"118833.log": lines})
+    assert of_peer["node"] == "gpu7"

@@ -262,16 +262,25 @@ def _exits(attempt: Attempt) -> list[Cause]:
     alone = _ended_alone(attempt) or _first_by_clock(rows)
     own = alone or [row for row in rows if row["code"] not in ENDED_BY_OTHERS]
     about = {"rank": None, "node": None}
+    ended = [row for row in rows if row["code"] in ("-15", "143")]
+    if ended and not own:
+        return [caused("terminated", "ended", {**ended[0], **about})]
+    own = own or [row for row in rows if row["code"] in ("-6", "134")]
     if not own:
-        ended = [row for row in rows if row["code"] in ("-15", "143")]
-        aborted = [row for row in rows if row["code"] in ("-6", "134")]
-        return [caused("terminated", "ended", {**row, **about}) for row in ended[:1]] or [
-            caused("error", "exit", {**row, **about}) for row in aborted[:1]
-        ]
+        return []
     others = {row["rank"] for row in rows if row["rank"] is not None} - {
         row["rank"] for row in alone
     }
-    return [caused("error", "exit", {**own[0], **about, **(_only_one(alone) if others else {})})]
+    who = {**about, **(_only_one(alone) if others else {})}
+    above = [
+        row
+        for row in attempt.fatal("reported")
+        if (row["code"], row["path"]) == ("failure", own[0]["path"])
+        and row["line"] < own[0]["line"]
+    ]
+    if above:
+        return [caused("error", "failure", {**above[-1], "place": own[0]["place"], **who})]
+    return [caused("error", "exit", {**own[0], **who})]
 
 
 def _first_by_clock(rows: Sequence[Row]) -> list[Row]:

@@ -222,7 +222,8 @@ def reported_faults() -> str:
             part = 'host' AND NOT is_known
                 AND (first.weight = 'warning' OR coalesce(is_placed, false)) AS is_elsewhere,
             NOT (is_old OR is_outlived) AND lines < $rare
-                AND first.code IN ('aer_corrected', 'edac_corrected') AS is_rare
+                AND first.code IN ('aer_corrected', 'edac_corrected', 'machine_check_logged')
+                  AS is_rare
         FROM placed p CROSS JOIN outcome LEFT JOIN links l
             ON l.home IS NOT DISTINCT FROM p.node AND l.link IS NOT DISTINCT FROM p.said_of
         LEFT JOIN (SELECT node AS host, domain FROM nvlink_domains) d

@@ -22,7 +22,7 @@ from oncall.importers.logs.clock import Clock
 from oncall.importers.logs.needles import Needles
 from oncall.importers.logs.reading import Log
 
-_BOOT = r"\[ *(?P<boot>\d+\.\d{6})\]"
+_BOOT = r"\[ *(?P<boot>\d{1,9}\.\d{6})\]"  # since boot: longer is the time of day
 _DATED = r"\[(?P<dated>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\]"
 _ISO = r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
 _MONTH = r"(?P<month>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?)"

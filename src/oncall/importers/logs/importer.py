@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from oncall.importers.logs.places import (
 from oncall.importers.logs.prefixes import peeled, plain
 from oncall.importers.logs.reading import Candidate, Log
 from oncall.importers.logs.recognisers.order import NEEDLES, RECOGNISERS
+from oncall.importers.logs.recognisers.reported import read_at_end
 from oncall.importers.one_job import files_of_others
 from oncall.importers.packed import ZSTD
 from oncall.importers.recordings import append_recording
@@ -47,7 +48,7 @@ from oncall.importers.so_far import has_found
 # log, at its end. Of what is called a log its words suffice: such a line may stand in between.
 
 _NAMED = re.compile(
-    r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.(?:gz|zst|xz|bz2))?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout)$",
+    r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.(?:gz|zst|xz|bz2))?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout|[eo]\d{1,9})$",
     re.IGNORECASE,
 )
 _HOLES = re.compile(rb"\0{64,}")  # where a log was cut while a process wrote on, or a host died
@@ -92,7 +93,9 @@ def _is_prose(path: Path, head: bytes) -> bool:
 
 
 def _has_words(part: bytes) -> bool:
-    return _SIGN.search(part) is not None or next(NEEDLES.find(part), None) is not None
+    if _SIGN.search(part) is not None or next(NEEDLES.find(part), None) is not None:
+        return True
+    return any(map(read_at_end, _lines_of(part, Clock(None), 1)))
 
 
 def _has_lines(part: bytes) -> bool:
@@ -124,6 +127,8 @@ _MOST_ROWS = 200_000  # of one file, steps aside
 _MOST_TEXT = 600  # characters kept of a line
 # Events that are causes; how far from them a stamped line is looked for: most tracebacks have fewer
 # lines.
+# What shows, as steps do, that the job outlived what stands above.
+_PROGRESS = {"finished", "served", "attempt", "unstuck", "test_session"}
 _CAUSES = {"error", "cuda", "memory", "crash"}
 _NEIGHBOURS = 60
 _MOST_DATED = 200  # of a file
@@ -182,17 +187,21 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
             elif one.table == "calls":
                 calls.add(line, one.columns["call"])
                 continue
-            elif one.columns.get("code") == "unstuck":
+            kind, code = one.columns.get("kind"), one.columns.get("code")
+            if one.table == STEP_TABLE or _PROGRESS & {kind, code}:
+                log.went_on()
+            if code == "unstuck":
                 file.went_on()
                 continue
-            elif one.columns.get("kind") == "test_session":
+            if kind == "test_session":
                 file.test_session(one.columns["code"])
                 continue
-            if one.table == STEP_TABLE or one.columns.get("kind") == "phase":
+            if one.table == STEP_TABLE or kind == "phase":
                 log.restart_stamps()
             _keep(file, line, one, sort_ns)
     for line, differs in calls.first_difference():
         _keep(file, line, differs, line.at_ns)
+    _keep_end(file, clock, log)
     _keep_silence(file, clock, log)
     file.stamps_ns = [
         at_ns
@@ -270,6 +279,22 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
         if kind in _CAUSES:
             has_found(row["text"])
     file.rows[found.table].append(row)
+
+
+def _keep_end(file: LogFile, clock: Clock, log: Log) -> None:
+    """What lines in no known form say of a failure behind the last progress."""
+    rows = (row for rows in file.rows.values() for row in rows)
+    known = {row["line"] for row in rows if row.get("kind") != "phase"}
+    for line in _lines_of(log.end, clock, log.lines + 1 - log.end.count(b"\n")):
+        for found in () if line.number in known else read_at_end(line):
+            _keep(file, line, found, line.at_ns)
+
+
+def _lines_of(part: bytes, clock: Clock, first: int) -> Iterator[Line]:
+    """The lines of a part of a log, the first of which has that number; of a bar its last form."""
+    for number, text in enumerate(part.decode("utf-8", "replace").split("\n"), first):
+        said = text.rstrip("\r").rpartition("\r")[2]
+        yield peeled(number, _QUOTATION.sub("...", said), clock)
 
 
 def _keep_silence(file: LogFile, clock: Clock, log: Log) -> None:

@@ -13,7 +13,8 @@ _STAMPS = (
 _ERRORS = ("exc_info", "exception", "exc_text", "stack_trace", "traceback", "stack", "error.stack")
 _RANKS = ("rank", "global_rank", "process_rank")
 _HOSTS = ("pod_name", "hostname", "host", "nodename", "node", "node_name")
-_NAMES = "|".join(map(re.escape, (*_MESSAGES, *_STAMPS, *_ERRORS, *_RANKS, *_HOSTS)))
+_LEVELS = ("level", "severity", "levelname")
+_NAMES = "|".join(map(re.escape, (*_MESSAGES, *_STAMPS, *_ERRORS, *_RANKS, *_HOSTS, *_LEVELS)))
 _FIELD = re.compile(
     rf'"(?P<name>{_NAMES})": ?'
     r'(?:"(?P<value>(?:[^"\\]|\\.)*)"|(?P<number>-?\d{1,20}(?:\.\d{1,9})?)\b)'
@@ -21,6 +22,7 @@ _FIELD = re.compile(
 # An object without a message whose numbers are those of a step.
 _METRICS = re.compile(r'"(?:(?:global|train|training|trainer)?[_/]?(?:step|iter|iteration))": ?\d')
 _KEY = re.compile(r'"([\w./-]{1,40})": ?')
+_FAILED = {"ERROR", "CRITICAL", "FATAL"}
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,200}")
 # Seconds, milliseconds, microseconds or nanoseconds since 1970, by their digits: of 2014 to 2033.
 _EPOCH = re.compile(r"(?P<seconds>1[4-9]\d{8})(?P<more>(?:\d{3}){0,3})(?:\.(?P<part>\d{1,9}))?")
@@ -44,6 +46,8 @@ def message_of(raw: str) -> str:
     before = _stamp(_first(fields, _STAMPS) or "")
     before += f"[pod/{host}] " if _HOST.fullmatch(host) else ""
     before += f"[rank{rank}]: " if rank.isdecimal() and len(rank) < 8 else ""
+    level = (_first(fields, _LEVELS) or "").upper()
+    before += f"{level}: " if level in _FAILED else ""
     text = said.replace("\\n", "").replace('\\"', '"').replace("\\t", "\t")
     return before + text
 

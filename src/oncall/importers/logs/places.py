@@ -105,6 +105,7 @@ def host_of(path: Path, named: Set[str]) -> str | None:
     stem = _ENDINGS.sub("", path.name)
     parts = _BREAK.split(stem)
     forms = {_form(one) for name in named for one in (name, name.partition(".")[0])}
+    forms.discard("0")  # of an address: any number would be another
     for part in (stem, *sorted(parts, key=len, reverse=True)):
         if part in named or (_DIGITS.search(part) and _form(part) in forms):
             return part
@@ -208,7 +209,8 @@ def name_hosts(logs: Sequence[LogFile]) -> None:
         host = host_of(log.path, named)
         for table, each in log.rows.items():
             for row in each if host and table != STEP_TABLE else ():
-                row["node"] = row.get("node") or host
+                if row.get("kind") != "desync":  # which is of another rank
+                    row["node"] = row.get("node") or host
 
 
 def identity_of(log: LogFile) -> Identity:

@@ -65,6 +65,7 @@ _AHEAD_BYTES = 16 << 10  # what is kept of a block, so that lines see those belo
 _BEGINNING = 1 << 20  # bytes of a log in which each process has said something
 _MOST_LINE_BYTES = DEFAULT.text_line_bytes
 _STAMP_BYTES = 64 << 10  # at either end of a block, searched for a stamp
+_END_BYTES = 16 << 10  # of what follows the last progress: where a process says why it ends
 _BREAK = re.compile(rb"[\r\n]")
 # What torchrun puts before the lines of a process when it writes all into one log (`--tee`): its
 # role, which is `default` unless given, and its local rank.
@@ -87,9 +88,9 @@ class Log:
     """A log file being read. `problem` says why it was not read to its end.
 
     `stamps` are the first and last dated stamp since `restart_stamps` was called last: how long a
-    job went on writing after its last step. `first_stamp` is the first of all. `local_ranks` are
-    the processes that write in the beginning, where all of them do, if torchrun says whose line is
-    whose.
+    job went on writing after its last step. `first_stamp` is the first of all. `end` is the end of
+    what follows the line for which `went_on` was called last. `local_ranks` are the processes that
+    write in the beginning, where all of them do, if torchrun says whose line is whose.
     """
 
     path: Path
@@ -100,14 +101,21 @@ class Log:
     has_text: bool = False
     stamps: list[str] = field(default_factory=list)
     first_stamp: str | None = None
+    end: bytes = b""
     local_ranks: set[int] = field(default_factory=set)
     _since: int | None = None
+    _progress: int | None = None
     _cuts: list[int] = field(default_factory=list)
 
     def restart_stamps(self) -> None:
         """Forget the stamps before the line that is being read."""
         self.stamps.clear()
         self._since = self._at
+
+    def went_on(self) -> None:
+        """The line that is being read shows that the job outlived what stands above it."""
+        self.end = b""
+        self._progress = self._past
 
     def of_part(self, part: bytes) -> Iterator[Candidate]:
         """The lines that hold words in a part of a log."""
@@ -152,7 +160,7 @@ class Log:
             end = block.rfind(b"\n", 0, max(0, end - _AHEAD_BYTES)) + 1
             if not end:  # one line larger than a block: its beginning is read, cut
                 end = max(0, len(block) - _AHEAD_BYTES)
-        self._at, self._since = 0, None
+        self._at, self._past, self._since, self._progress = 0, 0, None, None
         if not self.lines:
             self.local_ranks = {int(found) for found in _LOCAL_RANK.findall(block[:_BEGINNING])}
             first = STAMP.search(block[:_STAMP_BYTES])
@@ -160,7 +168,7 @@ class Log:
         counted = 0
         for start, stop, bits in self._lines(block[:end] if not last else block):
             self.lines += block.count(b"\n", counted, start)
-            counted = self._at = start
+            counted, self._at, self._past = start, start, stop
             meter.check_time()
             yield Candidate(
                 self.lines + 1 + bisect_right(self._cuts, start),
@@ -171,6 +179,7 @@ class Log:
             )
         self.lines += block.count(b"\n", counted, end)
         self._note_stamps(block[self._since or 0 : end])
+        self.end = (self.end + block[self._progress or 0 : end])[-_END_BYTES:]
         return block[end:]
 
     def _lines(self, block: bytes) -> Iterator[tuple[int, int, int]]:

@@ -1,5 +1,4 @@
-"""Torchelastic's agents: which process failed and how, restarts, signals from outside, and that all
-processes of a node are done."""
+"""Torchelastic's agents: which process failed and how, restarts, signals from outside."""
 
 from __future__ import annotations
 
@@ -19,10 +18,6 @@ _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _RECEIVED = re.compile(r"Received (?:Signals\.SIG\w+|(\d+)) death signal|got signal: ?(\d+)")
 _ATTEMPT = re.compile(
     r"Worker group FAILED\. (\d+)/(\d+) attempts left|[Rr]estart(?:ing|ed) worker group"
-)
-# Of one agent; of the others, their own lines say so.
-_SUCCEEDED = re.compile(
-    r"worker group (?:successfully finished|finished \((?:WorkerState\.)?SUCCEEDED\))"
 )
 _STOPS = {"1": "SIGHUP", "2": "SIGINT", "15": "SIGTERM"}
 
@@ -70,8 +65,6 @@ def read(line: Line) -> Sequence[Found]:
         return [event("signal", "agent", text=f"{name} received by an agent", pid=line.pid)]
     if _ATTEMPT.search(text):
         return [event("attempt", "restart", text=text)]
-    if _SUCCEEDED.search(text):
-        return [event("phase", "finished", text=text)]
     return []
 
 
@@ -85,8 +78,6 @@ AGENTS = Recogniser(
         "Worker group FAILED",
         "estarting worker group",
         "estarted worker group",
-        "worker group successfully",
-        "worker group finished",
     ),
     read,
 )

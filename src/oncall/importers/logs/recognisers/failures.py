@@ -83,9 +83,8 @@ _OF_MEMORY = tuple(
 _PID = re.compile(r"(?:pid=|[Pp]rocess )(\d{1,9})")
 _WORKER_HOST = re.compile(r"Worker IP address: (?P<host>[\w.:-]{1,64})")
 _SIGKILL = re.compile(
-    r"Signal 9 \(SIGKILL\)|exit(?:ed with)? (?:exit )?code[: ]+137\b|signal: killed|"
-    r"killed by signal: Killed|"
-    r"[Ee]xit [Cc]ode: +137\b"
+    r"Signal 9 \(SIGKILL\)|(?i:exit(?:ed with)? (?:exit )?code)[: ]+137\b|signal: killed|"
+    r"killed by signal: Killed"
 )
 _CRASH = re.compile(
     r"Segmentation fault|SIGSEGV|\(SIG(?:BUS|FPE|ILL)\)|"

@@ -9,24 +9,24 @@ from collections.abc import Sequence
 
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
-_SIGNAL = {"KILL": 9, "SEGV": 11, "ABRT": 6, "TERM": 15, "BUS": 7, "INT": 2, "FPE": 8, "ILL": 4}
-_SIGNAL |= {"Killed": 9, "Aborted": 6, "Terminated": 15, "Hangup": 1}  # as shells name them
+SIGNALS = {"KILL": 9, "SEGV": 11, "ABRT": 6, "TERM": 15, "BUS": 7, "INT": 2, "FPE": 8, "ILL": 4}
+# As shells and Slurm name them.
+SIGNALS |= {"Killed": 9, "Aborted": 6, "Terminated": 15, "Hangup": 1}
+SIGNALS |= {"Segmentation fault": 11, "Bus error": 7}
 # What each says: a signal by name or number, or an exit code; the rank, host and process if given.
 _ENDED = tuple(
     re.compile(pattern.replace("N)", r"\d{1,9})"))
     for pattern in (
-        r"^(?>.*?--local_rank=(?P<local>N)).* exits with return code = (?P<code>-?N)",
-        r"exits with return code = (?P<code>-?N)",
+        r"^(?:(?>.*?--local_rank=(?P<local>N)))?.* exits with return code = (?P<code>-?N)",
         r"died with <Signals\.\w+: (?P<signal>N)>",
         r"returned non-zero exit status (?P<code>N)",
         r"process rank (?P<rank>N) with PID (?P<pid>N) on node (?P<node>\S+) "
         r"exited on signal (?P<signal>N)",
-        r"[Gg]lobal rank (?P<rank>N) \(PID (?P<pid>N)\) exited with code (?P<code>-?N)",
-        r"\bRank (?P<rank>N) crashed with exit code (?P<code>-?N)",
+        r"(?:\bR|[Gg]lobal r)ank (?P<rank>N)(?: \(PID (?P<pid>N)\))? "
+        r"(?:exited with|crashed with exit) code (?P<code>-?N)",
         r"^(?P<node>[\w.-]+-N) exited with code (?P<code>N)$",
-        r"[Cc]hild process with PID (?P<pid>N) terminated with code (?P<code>-?N)",
-        r"process (?P<local>N) terminated with signal SIG(?P<name>[A-Z]+)",
-        r"process (?P<local>N) terminated with exit code (?P<code>N)",
+        r"process (?:with PID (?P<pid>N)|(?P<local>N)) terminated with "
+        r"(?:(?:exit )?code (?P<code>-?N)|signal SIG(?P<name>[A-Z]+))",
         r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>N) died from signal (?P<signal>N)",
         r"(?:^|: line \d{1,9}: {1,20}(?P<pid>N) )(?P<name>Killed|Aborted|Terminated|Hangup)"
         r"(?: \(core dumped\))?(?: {2}|$)",
@@ -54,7 +54,7 @@ def _exit(line: Line, *found: re.Match[str] | None) -> list[Found]:
     if "signal" in said:
         code = f"-{said['signal']}"
     elif "name" in said:
-        code = f"-{_SIGNAL.get(said['name'], 0)}"
+        code = f"-{SIGNALS.get(said['name'], 0)}"
     else:
         code = said.get("code", "N/A")
     if code == "0":
@@ -99,9 +99,7 @@ LAUNCHERS = Recogniser(
         "died with <Signals",
         "returned non-zero exit status",
         "exited on signal",
-        "terminated with code",
-        "terminated with signal",
-        "terminated with exit code",
+        "terminated with ",
         "died from signal",
         "exited with code ",
         "crashed with exit code",

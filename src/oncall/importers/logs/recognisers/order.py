@@ -15,7 +15,6 @@ from oncall.importers.logs.recognisers.kubernetes import KUBERNETES
 from oncall.importers.logs.recognisers.launchers import LAUNCHERS
 from oncall.importers.logs.recognisers.nccl import NCCL, NVLS, WARNINGS
 from oncall.importers.logs.recognisers.progress import PROGRESS
-from oncall.importers.logs.recognisers.reported import REPORTED
 from oncall.importers.logs.recognisers.schedulers import SCHEDULERS
 from oncall.importers.logs.recognisers.serving import SERVING
 from oncall.importers.logs.recognisers.stacks import STACKS
@@ -45,7 +44,6 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     BANDWIDTH,
     PROGRESS,
     WARNINGS,
-    REPORTED,
 )
 # A line that also stands in every Python process's warnings is no sign of a job's log by itself.
 NEEDLES = Needles(

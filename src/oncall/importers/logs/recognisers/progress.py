@@ -125,8 +125,11 @@ _DEVICE = re.compile(r"cuda:(\d+)")
 _FINISHED = re.compile(
     r"\bdone training in [\d.]+ seconds|[Tt]raining (?:is )?(?:completed?|finished|done)|"
     r"after training is done|"
-    r"exiting program at iteration|`Trainer\.fit` stopped|train_runtime|Training ended|"
-    r"successfully finished training"
+    r"[Ee]xiting (?:program at iteration|with (?:code|status) 0)|`Trainer\.fit` stopped|"
+    r"train_runtime|Training ended|successfully finished training|"
+    # Of an agent; Ray's command line; the report that LSF adds to a job's output.
+    r"worker group (?:successfully finished|finished \((?:WorkerState\.)?SUCCEEDED\))|"
+    r"^(?:.*-- )?Job '[\w-]+' succeeded$|^Successfully completed\.$"
 )
 _PHASES = (
     (
@@ -402,14 +405,18 @@ PROGRESS = Recogniser(
         "tokens/s",
         "toks/s",
         "raining is done",
-        "raining completed",
+        "raining complete",
         "raining finished",
         "raining done",
         "done training in",
         "Training ended",
         "Trainer.fit",
         "train_runtime",
-        "exiting program",
+        "xiting ",
+        "worker group successfully",
+        "worker group finished",
+        "' succeeded",
+        "Successfully completed.",
         "heckpoint",
         "aving ",
         "Save ",

@@ -1,5 +1,4 @@
-"""What schedulers say of a job: cancelled, preempted, out of time, a node failed, a task killed,
-all done."""
+"""What schedulers say of a job: cancelled, preempted, out of time, a node failed, a task killed."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ from collections.abc import Sequence
 from oncall.core.errors import UsageError
 from oncall.core.nodeset import expand_ranks
 from oncall.importers.logs.line import Found, Line, Recogniser, event
+from oncall.importers.logs.recognisers.launchers import SIGNALS
 
 _CANCELLED = re.compile(
     r"\*\*\* (?P<what>JOB|STEP) (?P<job>\S+) ON (?P<node>\S+) CANCELLED AT \S+"
@@ -52,17 +52,8 @@ _SIGTERM = re.compile(
     r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|(?<!on )SIGTERM received|"
     r"after receiving SIG[A-Z]+"
 )
-# Ray's command line, and the report that LSF adds to a job's output.
-_SUCCEEDED = re.compile(r"^(?:.*-- )?Job '[\w-]+' succeeded$|^Successfully completed\.$")
 _OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
 _MOST_TASKS = 100_000
-_SIGNALS = {
-    "Killed": "-9",
-    "Terminated": "-15",
-    "Aborted": "-6",
-    "Segmentation fault": "-11",
-    "Bus error": "-7",
-}
 
 
 def _tasks(found: re.Match[str]) -> list[Found]:
@@ -99,15 +90,13 @@ def read(line: Line) -> Sequence[Found]:
         task = int(found["task"]) if found["task"].isdecimal() else None
         if found["how"] == "Out Of Memory":
             return [event("memory", "host", node=found["node"], rank=task, text=text)]
-        code = found["code"] or _SIGNALS[found["how"]]
+        code = found["code"] or f"-{SIGNALS[found['how']]}"
         ended = event("exit", code, node=found["node"], number=0, text=text, rank=task)
         if task is not None:
             return [ended]
         return [ended, *_tasks(found)]
     if "Requeued SLURM job" in text:
         return [event("attempt", "requeue", text=text)]
-    if _SUCCEEDED.search(text):
-        return [event("phase", "finished", text=text)]
     if _SIGTERM.search(text):
         return [event("signal", "process", text=text)]
     for pattern, code in _WORDS:
@@ -135,8 +124,6 @@ SCHEDULERS = Recogniser(
         "Remote daemon: ",
         "TERM_RUNLIMIT",
         "walltime ",
-        "' succeeded",
-        "Successfully completed.",
         "DeadlineExceeded",
         "reempted",
         "PreemptionByScheduler",
