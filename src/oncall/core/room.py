@@ -148,6 +148,7 @@ def address_space_bytes() -> int:
 
 def _text(path: str | Path) -> str:
     try:
-        return Path(path).read_text()
+        with open(path) as file:
+            return file.read()
     except OSError:
         return ""

@@ -30,14 +30,20 @@ def median(values: Times, axis: int) -> Times:
 def quantile_of_alike(key: Ints, values: Times, share: float) -> tuple[Times, Ints]:
     """Of each value (n,) the quantile of all that have its key, of two the less, and how many of
     these are known."""
-    order = np.lexsort((values, key))  # NaN last
-    ordered = key[order]
+    least = key.min(initial=0)
+    # Narrow keys sort several times as fast, and so do rows of values as long as one another.
+    narrow = np.min_scalar_type(int(key.max(initial=0)) - int(least))
+    order = np.argsort((key - least).astype(narrow), kind="stable")
+    ordered, grouped = key[order], values[order]
     start = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
     size = np.diff(start, append=len(key))
-    known = np.add.reduceat(np.isfinite(values[order]), start) if len(key) else size
+    for each in np.unique(size):
+        rows = start[size == each, None] + np.arange(each)
+        grouped[rows] = np.sort(grouped[rows], axis=1)  # NaN last
+    known = np.add.reduceat(np.isfinite(grouped), start) if len(key) else size
     place = (np.maximum(known - 1, 0) * share).astype(np.int64)
     found, number = np.empty(len(key)), np.empty(len(key), dtype=np.int64)
-    found[order] = np.repeat(values[order][start + place], size)
+    found[order] = np.repeat(grouped[start + place], size)
     number[order] = np.repeat(known, size)
     return found, number
 
