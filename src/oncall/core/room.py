@@ -155,7 +155,6 @@ def address_space_bytes() -> int:
 
 def _text(path: str | Path) -> str:
     try:
-        with open(path) as file:
-            return file.read()
+        return Path(path).read_text()
     except OSError:
         return ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.analysis.common.ordering import order_of
+
 Ints = NDArray[np.int64]
 Times = NDArray[np.float64]
 
@@ -30,14 +32,12 @@ def median(values: Times, axis: int) -> Times:
 def quantile_of_alike(key: Ints, values: Times, share: float) -> tuple[Times, Ints]:
     """Of each value (n,) the quantile of all that have its key, of two the less, and how many of
     these are known."""
-    least = key.min(initial=0)
-    # Narrow keys sort several times as fast, and so do rows of values as long as one another.
-    narrow = np.min_scalar_type(int(key.max(initial=0)) - int(least))
-    order = np.argsort((key - least).astype(narrow), kind="stable")
-    ordered, grouped = key[order], values[order]
-    start = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    size = np.diff(start, append=len(key))
-    for each in np.unique(size):
+    order = order_of(key)
+    grouped, new = key[order], np.ones(len(key), dtype=np.bool_)
+    np.not_equal(grouped[1:], grouped[:-1], out=new[1:])
+    start = np.flatnonzero(new)
+    size, grouped = np.diff(start, append=len(key)), values[order]
+    for each in np.unique(size):  # rows of one length sort several times as fast as all together
         rows = start[size == each, None] + np.arange(each)
         grouped[rows] = np.sort(grouped[rows], axis=1)  # NaN last
     known = np.add.reduceat(np.isfinite(grouped), start) if len(key) else size
