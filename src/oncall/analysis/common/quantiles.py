@@ -13,14 +13,15 @@ Times = NDArray[np.float64]
 
 def quantile(values: Times, share: float, axis: int) -> Times:
     """As numpy's nanquantile, by one sort of the whole array; NaN where nothing is known."""
-    ordered = np.sort(np.moveaxis(values, axis, 0), axis=0)
-    if not len(ordered):
-        return np.full(ordered.shape[1:], np.nan)
-    last = np.maximum(np.sum(~np.isnan(ordered), axis=0) - 1, 0)
+    ordered = np.array(np.moveaxis(values, axis, -1), order="C")
+    if not ordered.shape[-1]:
+        return np.full(ordered.shape[:-1], np.nan)
+    ordered.sort(axis=-1)
+    last = np.maximum(np.sum(~np.isnan(ordered), axis=-1) - 1, 0)
     at = last * share
-    low = np.floor(at).astype(np.int64)
-    below = np.take_along_axis(ordered, low[None], 0)[0]
-    above = np.take_along_axis(ordered, np.minimum(low + 1, last)[None], 0)[0]
+    low = at.astype(np.int64)
+    below = np.take_along_axis(ordered, low[..., None], -1)[..., 0]
+    above = np.take_along_axis(ordered, np.minimum(low + 1, last)[..., None], -1)[..., 0]
     return np.asarray(below + (above - below) * (at - low))
 
 
