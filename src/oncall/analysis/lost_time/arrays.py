@@ -79,9 +79,7 @@ def _ranked(values: Ints | Codes) -> tuple[Ints, int]:
     if span > _CLOSE * len(values):
         known = np.unique(values)
         return np.searchsorted(known, values), len(known)
-    place = values - least if least else values
     seen = np.zeros(span, dtype=np.bool_)
-    seen[place] = True
-    number = np.cumsum(seen)
-    number -= 1
-    return number[place], int(number[-1]) + 1
+    seen[values - least] = True
+    number = np.cumsum(seen) - 1
+    return number[values - least], int(number[-1]) + 1
