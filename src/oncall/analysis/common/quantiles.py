@@ -34,10 +34,9 @@ def quantile_of_alike(key: Ints, values: Times, share: float) -> tuple[Times, In
     """Of each value (n,) the quantile of all that have its key, of two the less, and how many of
     these are known."""
     order = order_of(key)
-    grouped, new = key[order], np.ones(len(key), dtype=np.bool_)
-    np.not_equal(grouped[1:], grouped[:-1], out=new[1:])
-    start = np.flatnonzero(new)
-    size, grouped = np.diff(start, append=len(key)), values[order]
+    ordered, grouped = key[order], values[order]
+    start = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    size = np.diff(start, append=len(key))
     for each in np.unique(size):  # rows of one length sort several times as fast as all together
         rows = start[size == each, None] + np.arange(each)
         grouped[rows] = np.sort(grouped[rows], axis=1)  # NaN last
