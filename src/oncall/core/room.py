@@ -71,7 +71,7 @@ def held_bytes() -> int:
 def give_back() -> None:
     """Return to the system what this process has freed: glibc keeps most of it. Of what is freed
     from here on it keeps large arrays as well, until the next time: to map and clear each anew
-    takes a sixteenth of a diagnosis."""
+    takes a twentieth of a diagnosis of 1,024 ranks."""
     import ctypes  # for recordings of many rows alone
 
     with suppress(AttributeError, OSError):  # another C library
