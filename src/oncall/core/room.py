@@ -22,8 +22,6 @@ _LOOK_EVERY_S = 0.1  # a look reads six files, which takes as long as a tenth of
 _LEAST_SPACE_BYTES = 1 << 30  # of addresses: Python, numpy, DuckDB; measured 0.9 GiB on 2 cores
 _SPACE_OF_A_THREAD_BYTES = 12 << 20  # DuckDB's, one a core: 11 MiB measured, with 192 threads
 LEAST_BYTES = 256 * 2**20  # for tables: with less, DuckDB cannot join two
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt(3)
-_MOST_MMAP_THRESHOLD_BYTES = 32 << 20  # that glibc accepts
 
 
 def share_bytes() -> int:
@@ -69,16 +67,11 @@ def held_bytes() -> int:
 
 
 def give_back() -> None:
-    """Return to the system what this process has freed: glibc keeps most of it. Of what is freed
-    from here on it keeps large arrays as well, until the next time: to map and clear each anew
-    takes a twentieth of a diagnosis of 1,024 ranks."""
+    """Return to the system what this process has freed: glibc keeps most of it."""
     import ctypes  # for recordings of many rows alone
 
     with suppress(AttributeError, OSError):  # another C library
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, _MOST_MMAP_THRESHOLD_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-        libc.malloc_trim(0)
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def in_hand_bytes() -> int:
