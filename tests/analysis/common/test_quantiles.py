@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncall.analysis.common.ordering import order_of
 from oncall.analysis.common.quantiles import median, quantile, quantile_of_alike
 
 SHARES = st.sampled_from([0.25, 0.5])
@@ -46,3 +47,9 @@ def test_what_is_alike_has_the_lower_quantile_of_what_is_known(
             assert one == np.quantile(alike, share, method="lower")
         else:
             assert np.isnan(one)
+
+
+@given(st.lists(st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1)), max_size=30))
+def test_integers_are_ordered_as_a_stable_sort_orders_them(keys: list[int]) -> None:
+    key = np.array(keys, dtype=np.int64)
+    assert order_of(key).tolist() == np.argsort(key, kind="stable").tolist()

@@ -29,6 +29,16 @@ def sorted_by(major: Ints, minor: Ints) -> Ints:
     return np.lexsort((minor, major))
 
 
+def order_of(key: NDArray[Any]) -> Ints:
+    """The order (n,) of integers, ties in their order: by 16 bits at a time, which takes a third of
+    what comparing them does."""
+    left = (key - key.min(initial=0)).astype(np.uint64)
+    order = np.argsort(left.astype(np.uint16), kind="stable")
+    while (left := left >> 16).any():
+        order = order[np.argsort(left.astype(np.uint16)[order], kind="stable")]
+    return order
+
+
 AT_ONCE = 1 << 18  # operations: some 25 MB of columns
 
 

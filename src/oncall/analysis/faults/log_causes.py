@@ -110,7 +110,6 @@ def _minutes(waits: list[Row]) -> int:
 # Then whatever a line states, in order; then what follows from waiting ranks; exit codes say least.
 _FIRST = {"xid", "ecc", "link_down", "node_failed"}
 _KERNEL = {("oom_host", who) for who in ("kernel", "ray", "pod")}
-_WAITING = {"all_waiting", "heartbeat", "long_phase", "not_joined", "mismatch"}
 # A job that does not start because another of its processes failed.
 _AFTER_OTHERS = ("store", "store_get", "rendezvous", "gloo", "connect", "socket", "clique")
 _WEAK = {

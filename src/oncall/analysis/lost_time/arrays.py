@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from oncall.analysis.common.ordering import order_of
+
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 Times = NDArray[np.float64]
@@ -46,7 +48,7 @@ def most_frequent(values: Hashes) -> Hashes:
 
 def nth_of(key: Ints) -> Ints:
     """How many equal keys come before each (n,)."""
-    order = np.argsort(key, kind="stable")
+    order = order_of(key)
     begins = np.diff(key[order], prepend=-1) != 0
     place = np.arange(len(key))
     found = np.empty(len(key), dtype=np.int64)

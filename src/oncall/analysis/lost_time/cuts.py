@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 
+from oncall.analysis.common.ordering import order_of
 from oncall.analysis.common.quantiles import median_of_alike
 from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, numbered
 from oncall.analysis.lost_time.limits import Limits
@@ -126,7 +127,7 @@ def _regularity(
     """Which part of the times each kind comes back after about the rank's median number of calls,
     which part of the time from its first call to its last that is, how many calls lie between, and
     the median of all ranks."""
-    order = np.lexsort((at, rank, kind))
+    order = order_of(kind)  # calls come by rank, then in their order
     same = (np.diff(kind[order]) == 0) & (np.diff(rank[order]) == 0)
     again, spacing = kind[order][1:][same], np.diff(at[order])[same]
     of_rank = numbered(again, rank[order][1:][same])

@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from oncall.analysis.common.ordering import Ints, sorted_by
+from oncall.analysis.common.ordering import Ints, order_of, sorted_by
 from oncall.evidence import Param, relation
 
 
@@ -102,7 +102,7 @@ def without_offsets(
     # Relative to the round's first row: a float cannot hold Unix nanoseconds.
     relative = entered_ns - entered_ns[first][round_of]
     relative = relative - (np.add.reduceat(relative, first) // sizes)[round_of]
-    order = np.argsort(member, kind="stable")
+    order = order_of(member)
     starts = np.flatnonzero(np.append(True, np.diff(member[order]) != 0))
     rounds = np.diff(np.append(starts, len(order)))
     few = np.minimum(offset_rounds, np.maximum(1, rounds // offset_part))

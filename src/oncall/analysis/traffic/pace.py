@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from oncall.analysis.common.ordering import Ints, sorted_by
+from oncall.analysis.common.ordering import Ints, order_of, sorted_by
 
 Floats = NDArray[np.float64]
 _UNKNOWN = -1
@@ -73,7 +73,8 @@ def medians(group: Ints, values: Ints | Floats, groups: int) -> Floats:
     """The median of each group's values; NaN where it has none. NaNs count as none."""
     known = ~np.isnan(values)
     group, values = group[known], values[known]
-    order = np.lexsort((values, group))
+    order = np.argsort(values)
+    order = order[order_of(group[order])]
     size = np.bincount(group, minlength=groups)
     start = np.cumsum(size) - size
     found = np.full(groups, np.nan)

@@ -316,9 +316,9 @@ def _write(
     if not rows:
         return
     types = {one.name: one.type for one in BY_NAME[table].columns}
-    names = [name for name in types if name not in ("job", "path")]
+    said = set().union(*rows) & types.keys()
     columns: dict[str, Any] = {
-        name: [_kept(row.get(name), types[name]) for row in rows] for name in names
+        name: [_kept(row.get(name), types[name]) for row in rows] for name in said
     }
     for name in ("node", "peer_host", "device", "process_group"):
         if name in columns:

@@ -57,7 +57,6 @@ _P2P = re.compile(r"P2P is disabled between|NCCL_P2P_DISABLE set by environment 
 _CLIQUE = re.compile(
     r"MNNVL busId \w+ fabric UUID ([0-9a-f]{1,16})\.([0-9a-f]{1,16}) cliqueId 0x([0-9a-f]{1,8})\b"
 )
-_SETTING = re.compile(r"(NCCL_\w+) set by environment to (\S+)")
 
 
 def _clique(found: re.Match[str]) -> list[Found]:
