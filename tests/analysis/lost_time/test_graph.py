@@ -25,7 +25,7 @@ def drawn_graph(groups: list[list[int]], ranks: int) -> Graph:
         whole=np.ones(len(start), dtype=np.bool_),
     )
     none = np.zeros(0, dtype=np.int64)
-    return Graph(length, width, np.zeros(ranks, np.int64), rounds, none, none, 0)
+    return Graph(length, width, np.zeros(ranks, np.int64), rounds, none, none, none)
 
 
 @settings(max_examples=60, deadline=None)
@@ -72,7 +72,7 @@ def test_a_send_meets_its_receive() -> None:
         rounds=Rounds(none, none, none, none, none, none > 0),
         sender=np.array([0]),
         receiver=np.array([1]),
-        unmatched=0,
+        unmatched=none,
     )
     order = ordered(graph, np.zeros(2, dtype=np.bool_))
     end, reached = order.replay(np.array([[5.0], [30.0]]), np.zeros((0, 1)), np.array([[4.0]]))

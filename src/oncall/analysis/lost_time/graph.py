@@ -54,7 +54,7 @@ class Rounds:
 class Graph:
     """One iteration: `length` (r,) nodes a rank, `width` places a rank; rounds of collectives; and
     transfers, each with the node that sends and the one that receives (t,). `role` (r,) numbers
-    ranks of one program; `unmatched` sends and receives have no other side here."""
+    ranks of one program; sends or receives of nodes `unmatched` (u,) have no other side here."""
 
     length: Ints
     width: int
@@ -62,7 +62,7 @@ class Graph:
     rounds: Rounds
     sender: Ints
     receiver: Ints
-    unmatched: int
+    unmatched: Ints
 
     @property
     def ranks(self) -> int:
@@ -74,7 +74,7 @@ class Graph:
         was late (CCL-D 4.2.2), and no replay says more."""
         return (
             not len(self.sender)
-            and not self.unmatched
+            and not len(self.unmatched)
             and bool(len(self.rounds) and (self.rounds.size == self.ranks).all())
         )
 
@@ -102,8 +102,10 @@ def graph_of(programs: Programs, firsts: Ints, lengths: Ints) -> Graph:
 
     rounds = _rounds(programs, node, flat, place)
     sender, receiver = matched(programs, np.where(where == NONE, NONE, 0))
-    unmatched = int((where[programs.parts.node] != NONE).sum()) - 2 * len(sender)
     ends = where[sender], where[receiver]
+    sides = where[programs.parts.node]
+    sides, parts = np.unique(sides[sides != NONE], return_counts=True)
+    unmatched = sides[parts > np.bincount(np.concatenate(ends), minlength=ranks * width)[sides]]
     return Graph(length, width, role.ravel(), rounds, *ends, unmatched)
 
 

@@ -247,6 +247,7 @@ def _from_calls(graph: Graph, times: Measured, relative: Times, lead: int, besid
     over = np.full_like(at, np.nan)
     lost = np.zeros(at.shape, dtype=np.bool_)
     gone = np.repeat(~times.known, width, axis=1)
+    lost[:, graph.unmatched] = True
     rounds = graph.rounds
     if len(rounds):
         latest = np.fmax.reduceat(at[:, rounds.nodes], rounds.start, axis=1)
