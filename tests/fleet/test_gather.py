@@ -468,8 +468,9 @@ class Pipes:
 
 
 def test_nodes_that_answer_what_they_like_are_gaps_and_the_others_are_diagnosed(
-    pair: dict[str, Path],
+    pair: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("oncall.fleet.host.LATE_S", 10.0)  # what the silent one takes
     evils = {f"bad{number}": evil for number, evil in enumerate(HOSTILE.values())}
     transport = HostileTransport(pair, evils)
     answer = ask(transport, {**pair, **evils}, rulebooks=HANG_ONLY)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from oncall.console.queries import GatherSnapshot, GetSnapshot, GlanceAtJob, ListJobs
 from oncall.core.errors import UsageError
 from oncall.views.snapshot import HostTrouble, JobLine
@@ -9,7 +11,7 @@ from oncall.views.snapshot import HostTrouble, JobLine
 from .console import console, piloted
 from .fake_session import FakeSession
 from .snapshots import JOB, LAST_NS
-from .until import until
+from .until import until, until_seen
 
 
 @piloted
@@ -94,9 +96,10 @@ async def test_a_disabled_key_says_why() -> None:
 @piloted
 async def test_several_jobs_are_judged_one_after_another_while_one_looks() -> None:
     session = FakeSession(jobs=("gpt-9", JOB))
+    session.live = True
     session.fails[GlanceAtJob] = UsageError("another job is open")
     async with console(session, size=(120, 30)) as running:
-        await until(running, lambda: "? another job is open" in running.text())
+        await until(running, lambda: running.text().count("? another job is open") == 2)
         session.fails.clear()
         session.answers[GlanceAtJob] = lambda query: JobLine(
             query.job, 2, 16, LAST_NS, "", f"✖ {query.job} hangs", "critical", 15
@@ -109,3 +112,20 @@ async def test_several_jobs_are_judged_one_after_another_while_one_looks() -> No
         running.clock.now_s += 61.0
         await running.settle()
         assert len(session.asked_for(GlanceAtJob)) == number  # nobody looks at the list
+
+
+@piloted
+async def test_a_job_whose_look_was_given_up_is_judged_once_the_list_is_back() -> None:
+    session = FakeSession(jobs=("gpt-9", JOB))
+    session.answers[GlanceAtJob] = lambda query: JobLine(
+        query.job, 2, 16, LAST_NS, "", f"✖ {query.job} hangs", "critical", 15
+    )
+    async with console(session, size=(120, 30)) as running:
+        session.gates[GlanceAtJob] = threading.Event()
+        running.app.glance_at_next()
+        await running.press("enter")
+        session.gates[GlanceAtJob].set()
+        assert running.app.current_mode == "incident"
+        await running.press("escape")
+        for job in ("gpt-9", JOB):
+            await until_seen(running, f"✖ {job} hangs")

@@ -61,7 +61,7 @@ def test_whoever_lags_beside_a_dead_process_waits_for_it(tmp_path: Path) -> None
     dead = {"rank": 7, "host": "10.0.0.3", "pid": 107, "status": {"considered_dead": True}}
     code, report = diagnosed(tmp_path, poll(comm("0x1", ranks, [dead])))
     assert code == 1
-    assert report.startswith("✖ CRITICAL Process dead: rank 7 on 10.0.0.3")
+    assert report.startswith("✖ CRITICAL Not-entered hang: Process dead, rank 7 on 10.0.0.3")
 
 
 def test_a_dead_process_of_a_job_without_communicators_is_named(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """The offsets of ranks' clocks, from by how much they seem to be ahead in each of their groups.
 
-Each group compares its members with one another and with nobody else. Who is late in most of its
-groups is told from a clock that is ahead by its `earliest` groups; but of these a rank mostly has
-more within its host than across hosts, and then they say nothing of one host's clock against
-another's. So offsets are also found for all ranks together, each group's own one apart.
+Each group compares its members with one another and with nobody else. A rank that is late in
+most of its groups is distinguished from a clock that is ahead by its `earliest` groups; but of
+these a rank mostly has more within its host than across hosts, and then they say nothing of one
+host's clock against another's. So offsets are also found for all ranks together, each group's own
+one apart.
 """
 
 from __future__ import annotations

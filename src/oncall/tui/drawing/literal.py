@@ -7,6 +7,7 @@ shows goes through `literal`, `literal_segment` or a widget below; a test looks 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -71,6 +72,15 @@ class LiteralText(Static):
 
 class LiteralTable(DataTable[Text]):
     """A table whose titles and cells are taken as they are."""
+
+    def fill(self, titles: Sequence[str | Text], rows: Mapping[str, Sequence[str | Text]]) -> None:
+        """Show these rows by their keys, instead of any before. Widths are given at once: DataTable
+        measures only when idle, and a line that is drawn before that stays cut off."""
+        self.clear(columns=True)
+        for column in zip(titles, *rows.values(), strict=True):
+            self.add_column(column[0], width=max(literal(cell).cell_len for cell in column))
+        for key, cells in rows.items():
+            self.add_row(*cells, key=key)
 
     def add_column(self, label: Any, *arguments: Any, **settings: Any) -> Any:
         return super().add_column(literal(label), *arguments, **settings)

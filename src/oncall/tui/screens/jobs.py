@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
 from oncall.core.printable import clean, short, shortened, typed
-from oncall.tui.drawing.literal import LiteralTable, LiteralText, literal
+from oncall.tui.drawing.literal import LiteralTable, LiteralText
 from oncall.tui.drawing.states import role_styles, theme_style
 from oncall.tui.shell.actions import Needs, needs
 from oncall.tui.shell.goto import Target
@@ -83,19 +83,18 @@ class JobsScreen(ConsoleScreen):
     def _fill(self, state: State) -> None:
         table = self.query_one(JobTable)
         chosen = self._under_cursor()
-        table.clear(columns=True)
         rows = job_rows(state.jobs or (), state.filter)
         table.display = bool(rows)
-        if not rows:
-            return
-        table.add_columns(*COLUMNS)
         styles, room = role_styles(self), max(_LEAST_VERDICT, self.size.width - _OTHER_COLUMNS)
         severity = {line.job: line.severity for line in state.jobs or ()}
-        for job, (name, verdict, *others) in rows:
-            style = styles[severity[job] or "text"]
-            shown = Text(shortened(verdict, room), style)
-            table.add_row(literal(name), literal(shown), *others, key=job)
-        names = [job for job, _ in rows]
+        shown: dict[str, Sequence[str | Text]] = {
+            job: [name, Text(shortened(verdict, room), styles[severity[job] or "text"]), *others]
+            for job, (name, verdict, *others) in rows
+        }
+        table.fill(COLUMNS, shown)
+        if not shown:
+            return
+        names = list(shown)
         table.move_cursor(row=names.index(chosen) if chosen in names else 0, animate=False)
         table.focus()
 

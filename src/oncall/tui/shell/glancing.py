@@ -35,20 +35,21 @@ class Glancing(Keeping):
         """Have the next of several jobs judged, as long as one looks at the list; running ones once
         a while."""
         lines = self.state.jobs or ()
-        if len(lines) < 2 or self.current_mode != "jobs" or self.state.busy:
+        if len(lines) < 2 or self.current_mode != "jobs" or self.session.busy:
             return
         for line in lines:
             before_s = self._glanced_s.get(line.job)
             again = self.state.live and line.state == "running"
             if before_s is None or (again and self.clock() - before_s >= _GLANCE_EVERY_S):
-                self._glanced_s[line.job] = self.clock()
                 query, label = GlanceAtJob(line.job), f"judging {short(line.job)}"
-                refused = partial(self._not_judged, line)
-                self.ask(Question(GLANCE, query, self, label, self._take_glance, refused))
+                take, refused = partial(self._take_glance, line), partial(self._not_judged, line)
+                self.ask(Question(GLANCE, query, self, label, take, refused))
                 return
 
-    def _take_glance(self, found: JobLine) -> None:
-        """What was found of a job takes its place in the list, which knows better if it runs."""
+    def _take_glance(self, asked: JobLine, found: JobLine) -> None:
+        """What was found of a job takes its place in the list, which knows better if it runs. A
+        look that was given up, because a job was opened, does not count."""
+        self._glanced_s[asked.job] = self.clock()
         jobs = self.state.jobs or ()
         self.change(
             jobs=tuple(
@@ -57,4 +58,4 @@ class Glancing(Keeping):
         )
 
     def _not_judged(self, line: JobLine, message: Refused) -> None:
-        self._take_glance(replace(line, verdict=f"? {message.error}"))
+        self._take_glance(line, replace(line, verdict=f"? {message.error}"))

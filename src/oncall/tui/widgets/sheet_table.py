@@ -53,15 +53,15 @@ class SheetTable(LiteralTable):
         same = self._sheet is not None and self._sheet.columns == sheet.columns
         row, offset = (self.cursor_row, self.scroll_offset) if same else (0, (0, 0))
         self._sheet = sheet
-        self.clear(columns=True)
         widths = [
             max(cell_len(cell) for cell in (column.title, *(row[index] for row in sheet.rows)))
             for index, column in enumerate(sheet.columns)
         ]
-        for column, width in zip(sheet.columns, widths, strict=True):
-            self.add_column(_cell(column, column.title, width))
-        for cells in sheet.rows:
-            self.add_row(*map(_cell, sheet.columns, cells, widths))
+        titles, *rows = (
+            list(map(_cell, sheet.columns, cells, widths))
+            for cells in (tuple(column.title for column in sheet.columns), *sheet.rows)
+        )
+        self.fill(titles, {str(number): cells for number, cells in enumerate(rows)})
         if sheet.rows:
             self.move_cursor(row=min(row, len(sheet.rows) - 1), animate=False)
             self.scroll_to(*offset, animate=False)
