@@ -17,7 +17,7 @@ _CANCELLED = re.compile(
 _TASK = re.compile(
     r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<task>[\d,\[\]-]+): "
     r"(?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error|Out Of Memory|"
-    r"Exited with exit code (?P<code>\d+))"
+    r"Exited with exit code (?P<code>[1-9]\d*))"
 )
 _REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
 _NODE_FAILED = re.compile(
