@@ -80,8 +80,8 @@ def test_who_left_no_recording_is_named_where_its_group_is_slow() -> None:
         found = diagnose(incident, load_rulebooks([shipped_folder()]))
     assert found.suspects[0].blame == (Blame("rank", {"rank": 19}),)
     assert words.doubt(found) == (
-        "most likely rank 19: others wait for it 2 % of the time; it left no recording: its work "
-        "or its links may be slow"
+        "most likely rank 19: others wait for it 2 % of the time; no recording shows whether "
+        "work there or a link is slow"
     )
 
 

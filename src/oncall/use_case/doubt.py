@@ -143,7 +143,7 @@ def _by_chance(incident: Incident) -> Doubt:
         suspects.append(Suspect(blamed(ranks), against, share, low, high))
     other = ", or work that rank 0 does for all" if rows[0][0] == [0] else ""
     chance = f"this could be chance{other}"
-    unseen = "it left no recording: its work or its links may be slow"
+    unseen = "no recording shows whether work there or a link is slow"
     doubt = chance if rows[0][-1] else unseen
     return Doubt(doubt, "iterations", tuple(suspects))
 
