@@ -7,6 +7,7 @@ gets the same cases, changed, for its `score.py`. HOW:
 
 - `one`: the dump of one rank that is no culprit is missing; `host`: those of all such ranks of a
   host without a culprit; `culprit`: those of the culprits of slow jobs, others are left out;
+- `few`: only the dumps of one host, any, are there;
 - `clocks`: the clock of each host is off by up to 0.8 s; `untimed`: no durations nor device times;
 - `ragged`: each ring buffer holds only the last half, to all, of its entries.
 
@@ -37,6 +38,9 @@ def missing(how: str, ranks: set[int], culprits: set[int], dice: random.Random) 
     others = sorted(ranks - culprits)
     if how == "culprit":
         return culprits
+    if how == "few":
+        host = dice.choice(sorted(ranks)) // HOST
+        return {rank for rank in ranks if rank // HOST != host}
     if how == "one":
         return {dice.choice(others)}
     if how == "host":
@@ -85,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", type=Path)
     parser.add_argument("out", type=Path)
-    ways = ("one", "host", "culprit", "clocks", "untimed", "ragged")
+    ways = ("one", "host", "few", "culprit", "clocks", "untimed", "ragged")
     parser.add_argument("how", choices=ways)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()

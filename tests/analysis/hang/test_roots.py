@@ -54,9 +54,11 @@ def test_laws_of_roots(graph: tuple[Edges, dict[Place, tuple[int, int]], set[int
         elif root.how == "together":
             assert edges[root.place] == []
         else:
-            assert set(root.culprits) <= set(edges[root.place])
+            shown = set(root.culprits) & set(edges[root.place])
+            assert shown == set(root.culprits) or (shown and root.how == "silent")
             assert not any(edges.get(rank) for rank in root.culprits)
             assert {rank in silent for rank in root.culprits} == {root.how == "silent"}
+    assert [root.how for root in roots].count("silent") <= 1, "they may wait for one another"
     counts = [waits.get(root.place, (0, 0))[0] for root in roots]
     assert counts == sorted(counts, reverse=True)
 
@@ -121,6 +123,17 @@ def test_an_early_call_that_lacks_a_rank_holds_up_its_caller_if_that_rank_is_the
         assert [root.culprits for root in find_roots(edges, waits, set())] == found
 
 
+@pytest.mark.parametrize("awaited", [False, True])
+def test_two_between_their_calls_are_in_the_transfer_that_both_have_called(awaited: bool) -> None:
+    """Ranks 7 and 8, which others wait for; perhaps 8 is in that transfer and in no other."""
+    one, other, pair = place(1, 4), place(2, 4), Place(3, "p2p", 0, (7, 8), 2)
+    edges: Edges = {0: [one], one: [7], 1: [other], other: [8]}
+    tie_unfinished(edges, [(7, pair, 8)] + ([] if awaited else [(8, pair, 7)]), ())
+    found = find_roots(edges, {one: (1, 5), other: (1, 3)}, set())
+    assert [root.culprits for root in found] == ([(8,)] if awaited else [()])
+    assert awaited or found[0].place == pair
+
+
 def test_who_left_no_recording_is_no_cause_where_another_call_explains_the_wait() -> None:
     """Ranks 0 and 1 wait in a group for 8; all others wait for these two, or for 9."""
     group, world = place(1, 4), place(2, 7)
@@ -141,6 +154,12 @@ def test_where_transfers_are_not_recorded_either_of_two_may_wait_for_the_other()
         edges: Edges = {0: [one], one: [7], 1: [other], other: [8]}
         tie_unrecorded(edges, set(), set(), (), both=both)
         assert sorted(root.culprits for root in find_roots(edges, waits, set())) == found
+
+
+def test_those_without_a_recording_are_one_cause() -> None:
+    one, other = place(1, 4), place(2, 4)
+    edges: Edges = {0: [one], one: [7], 1: [other], other: [8]}
+    assert find_roots(edges, {one: (1, 5), other: (1, 3)}, {7, 8}) == [Root(one, "silent", (7, 8))]
 
 
 def test_nobody_waits() -> None:

@@ -271,7 +271,8 @@ def witnesses() -> str:
 def processes() -> str:
     """Every known rank, where it runs, and whether there is evidence from it and its host."""
     return """
-        WITH known AS (SELECT DISTINCT job, rank FROM ranks WHERE rank IS NOT NULL
+        WITH known AS (SELECT job, rank FROM ranks WHERE rank IS NOT NULL
+                       UNION SELECT job, rank FROM comms WHERE rank IS NOT NULL
                        UNION SELECT job, rank FROM witnesses WHERE rank IS NOT NULL
                        UNION SELECT job, rank FROM launches WHERE rank IS NOT NULL),
         placed AS (

@@ -24,6 +24,7 @@ from oncall.analysis.hang.ties import (
     EARLIER,
     FALLEN,
     LACKED,
+    PAIR,
     SILENT,
     TEAMS,
     UNANSWERING,
@@ -46,7 +47,6 @@ Waits = Mapping[Place, tuple[int, int]]  # ranks blocked in it, and for how long
 Habits = Mapping[int, Mapping[tuple[int, str], int]]  # see habits.next_calls
 _NOBODY = (0, 0)
 _UNPREDICTED = 1 << 30
-_PAIR = 2  # a Send or Recv whose other half has been called
 
 
 @dataclass(frozen=True)
@@ -211,9 +211,9 @@ def _tied(con: duckdb.DuckDBPyConnection, graphs: dict[str, WaitGraph]) -> dict[
             graphs[job].silent.add(rank)
             gone[job].add(rank)
     lacked: dict[str, list[tuple[int, Place, int]]] = defaultdict(list)
-    for job, rank, comm, kind, seq, member in con.execute(LACKED).fetchall():
-        ends = (rank,) if kind == "p2p" else ()
-        lacked[job].append((rank, Place(comm, kind, seq, ends, seq), member))
+    for job, rank, comm, kind, seq, ends, member in con.execute(LACKED).fetchall():
+        number = 0 if len(ends) == PAIR else seq
+        lacked[job].append((rank, Place(comm, kind, number, tuple(ends), seq), member))
     earlier: dict[str, list[tuple[Place, int, Place]]] = defaultdict(list)
     for job, rank, *calls in con.execute(EARLIER).fetchall():
         place, before = (Place(comm, "coll", seq, (), seq) for comm, seq in calls)
@@ -257,7 +257,7 @@ def find_roots(
     Culprits absent from one operation are named together; each culprit is named once, on a
     communicator that is `odd` before all others, at the operation that shows most culprits, then
     at the one that it would have called next by its `habits`, then at the one where the waiting
-    began.
+    began. Those without data may wait for one another: the best of these shows them all.
     """
     roots: list[Root] = []
     alone: set[int] = set()
@@ -277,8 +277,17 @@ def find_roots(
     shown_there = {
         rank for rank in chain(*at_odd.values()) if rank in alone and isinstance(rank, int)
     }
-    roots += _shown_best(shown_there, at_odd, waits, silent, habits)
-    roots += _shown_best(alone - shown_there, held, waits, silent, habits)
+    shown = [
+        *_shown_best(shown_there, at_odd, waits, habits),
+        *_shown_best(alone - shown_there, held, waits, habits),
+    ]
+    unseen = [place for place, ranks in shown if ranks & silent]
+    roots += [
+        Root(place, "absent", tuple(sorted(ranks - silent)))
+        for place, ranks in shown
+        if ranks - silent
+    ]
+    roots += [Root(place, "silent", tuple(sorted(alone & silent))) for place in unseen[:1]]
     return sorted(roots, key=lambda root: -waits.get(root.place, _NOBODY)[0])
 
 
@@ -300,7 +309,7 @@ def _is_cycle(places: Sequence[Place], edges: Edges) -> bool:
     through one, it is a step in progress, not a deadlock.
     """
     return all(
-        len(place.ends) < _PAIR and any(rank not in place.ends for rank in edges[place])
+        len(place.ends) < PAIR and any(rank not in place.ends for rank in edges[place])
         for place in places
     )
 
@@ -309,9 +318,8 @@ def _shown_best(
     alone: set[int],
     places: Mapping[Place, Sequence[Node]],
     waits: Waits,
-    silent: set[int],
     habits: Habits,
-) -> Iterator[Root]:
+) -> Iterator[tuple[Place, set[int]]]:
     """Culprits that wait for no other, each under the operation that shows most of them."""
     shows: dict[Place, set[int]] = {}
     for place, holders in places.items():
@@ -329,9 +337,7 @@ def _shown_best(
             heapq.heappush(best, (_worse(place, named, waits, habits), place))
             continue
         left -= named
-        for how, culprits in (("absent", named - silent), ("silent", named & silent)):
-            if culprits:
-                yield Root(place, how, tuple(sorted(culprits)))
+        yield place, named
 
 
 def _worse(place: Place, held: set[int], waits: Waits, habits: Habits) -> tuple[int, ...]:

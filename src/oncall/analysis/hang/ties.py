@@ -28,23 +28,27 @@ class Place:
     seq: int = field(default=0, compare=False)
 
 
+PAIR = 2  # a Send or Recv whose other half has been called
 Node = int | Place  # a rank, or the operation it is blocked in
 Edges = dict[Node, list[Node]]
 
 
-# Ranks that are blocked nowhere, and who has not entered what they called asynchronously.
+# Ranks that are blocked nowhere, and who has not entered what they called asynchronously, or is
+# with them in a transfer that does not end.
 LACKED = """
     WITH idle AS (
         FROM in_flight ANTI JOIN blocked_operations USING (job, rank)
         ANTI JOIN halted USING (job, rank))
-    SELECT i.job, i.rank, i.comm, i.kind, i.seq, m.rank AS lacked FROM idle i
+    SELECT i.job, i.rank, i.comm, i.kind, i.seq, []::INTEGER[] AS ends, m.rank AS lacked
+    FROM idle i
     JOIN members m ON m.job = i.job AND m.comm = i.comm AND m.rank <> i.rank
     LEFT JOIN frontier f ON f.job = m.job AND f.comm = m.comm AND f.rank = m.rank
     WHERE i.kind = 'coll' AND coalesce(f.entered_seq < i.seq, true)
     UNION
-    SELECT i.job, i.rank, i.comm, i.kind, i.seq, o.peer FROM idle i
-    JOIN open_pairs o USING (job, comm, rank, seq, op)
-    WHERE i.kind = 'p2p' AND o.state = 'unmatched' ORDER BY ALL
+    SELECT i.job, i.rank, i.comm, i.kind, i.seq,
+        CASE o.state WHEN 'matched' THEN list_sort([i.rank, o.peer]) ELSE [i.rank] END, o.peer
+    FROM idle i JOIN open_pairs o USING (job, comm, rank, seq, op)
+    WHERE i.kind = 'p2p' AND o.state <> 'passed' ORDER BY ALL
 """
 
 # The only rank that left no data; and ranks whose GPU or process failed, as hosts and logs say.
@@ -70,9 +74,11 @@ def tie_unfinished(
 
     It is taken to be where the members that it lacks are held up (`lacked`: rank, operation and
     member), if another rank with nothing unfinished holds them up: that cause explains the rank as
-    well. So it is of a member that has `fallen`.
+    well. So it is of a member that has `fallen`. Else two that are both between their calls are in
+    the transfer between them.
     """
     unfinished = {rank for rank, *_ in lacked}
+    ends = {(rank, place) for rank, place, _ in lacked if len(place.ends) == PAIR}
     firm = [n for ends in sinks(edges) for n in ends if n not in unfinished]
     explained = reaching(edges, firm)
     for rank, place, member in lacked:
@@ -81,6 +87,9 @@ def tie_unfinished(
         elif member in fallen:
             edges.setdefault(rank, []).append(place)
             edges.setdefault(place, []).append(member)
+        elif (member, place) in ends:
+            edges.setdefault(rank, []).append(place)
+            edges.setdefault(place, [])
 
 
 def untie_silent(edges: Edges, silent: set[int]) -> None:
