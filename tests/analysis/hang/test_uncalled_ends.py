@@ -8,9 +8,10 @@ from oncall.evidence import Incident
 
 
 def uncalled(
-    calls: dict[int, list[int]], kind: str = "flight_recorder"
+    calls: dict[int, list[int]], kind: str = "flight_recorder", but: tuple[int, int] = (0, 0)
 ) -> list[tuple[object, ...]]:
-    """What is found of ranks that called these numbers on one communicator; all completed."""
+    """What is found of ranks that called these numbers on one communicator; all completed, `but`
+    that of a rank."""
     rows = [(rank, seq) for rank, seqs in calls.items() for seq in seqs]
     with Incident.empty() as made:
         made.append(
@@ -23,7 +24,7 @@ def uncalled(
                 "rank": [rank for rank, _ in rows],
                 "seq": [seq for _, seq in rows],
                 "enqueued_ns": [1000 * seq for _, seq in rows],
-                "done": True,
+                "done": [row != but for row in rows],
             },
         )
         made.append("recordings", {"job": "j", "path": "d", "kind": kind, "rank": list(calls)})
@@ -44,6 +45,10 @@ def test_a_call_that_ended_without_a_member_is_no_sign_of_life(
     calls: dict[int, list[int]], found: list[tuple[object, ...]]
 ) -> None:
     assert uncalled(calls) == found
+
+
+def test_who_was_still_in_the_call_before_was_recorded_earlier() -> None:
+    assert uncalled({0: [1, 2], 1: [1, 2, 3], 2: [1, 2, 3]}, but=(0, 2)) == []
 
 
 def test_a_collectors_rows_may_end_earlier_on_a_node() -> None:

@@ -3,8 +3,8 @@ processes that are gone: they wait for no other, whatever they have in flight.
 
 No operation can complete on some rank while another member never called it. Either that member's
 dump is older, or they failed: where a process ends, its peers' calls end with an error, which a
-recorder takes for completion. If a rank called something after such an operation, it had succeeded.
-If none did, both are possible.
+recorder takes for completion. If a rank called something after such an operation, it had succeeded;
+if that member's last call had not ended, its dump is older. Else both are possible.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ def uncalled_ends() -> str:
         newest AS (SELECT job, rank, max(called_ns) AS called_ns FROM operations GROUP BY ALL),
         uncalled AS (
             SELECT d.job, f.rank, d.rank AS ended,
-                n.called_ns > d.called_ns OR d.seq > f.entered_seq + 1 AS went_on
+                n.called_ns > d.called_ns
+                    OR d.seq > coalesce(f.done_seq, f.entered_seq) + 1 AS went_on
             FROM done d JOIN frontier f ON f.job = d.job AND f.comm = d.comm
                 AND f.entered_seq < d.seq
             SEMI JOIN recordings r ON r.job = f.job AND r.rank = f.rank
