@@ -147,6 +147,14 @@ def test_who_left_no_recording_is_no_cause_where_another_call_explains_the_wait(
     assert edges[world] == [8, 9]
 
 
+def test_who_left_no_recording_is_no_cause_of_a_deadlock_among_others() -> None:
+    one, other = place(1, 4), place(2, 7)
+    edges: Edges = {0: [one], 1: [other], one: [1, 8], other: [0]}
+    untie_silent(edges, {8})
+    found = find_roots(edges, {one: (1, 5), other: (1, 3)}, {8})
+    assert [(root.how, root.culprits) for root in found] == [("cycle", (0, 1))]
+
+
 def test_where_transfers_are_not_recorded_either_of_two_may_wait_for_the_other() -> None:
     one, other = place(1, 4), place(2, 4)
     waits = {one: (1, 5), other: (1, 3)}

@@ -94,7 +94,7 @@ def tie_unfinished(
 
 def untie_silent(edges: Edges, silent: set[int]) -> None:
     """Members without data are needed for a cause only where members that are blocked in an earlier
-    operation do not lead to one: a rank that others lack there explains both."""
+    operation do not lead to one: a rank that others lack there explains both, or a deadlock."""
     mixed = {
         node: [*holders]
         for node, holders in edges.items()
@@ -102,7 +102,7 @@ def untie_silent(edges: Edges, silent: set[int]) -> None:
     }
     for place in mixed:
         edges[place] = [rank for rank in mixed[place] if rank not in silent]
-    firm = [ends[0] for ends in sinks(edges) if len(ends) == 1 and isinstance(ends[0], int)]
+    firm = [node for ends in sinks(edges) for node in ends if isinstance(node, int)]
     explained = reaching(edges, firm)
     for place in mixed.keys() - explained:
         edges[place] = [rank for rank in mixed[place] if rank in silent]
