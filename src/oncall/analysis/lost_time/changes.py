@@ -156,9 +156,10 @@ def late_since(
         return None
     change_ns = quantile(late_ns[longer], 0.5, 0) - quantile(late_ns[~longer], 0.5, 0)
     seen = [np.isfinite(late_ns[each]).sum(0) >= limits.few for each in (~longer, longer)]
-    change_ns = np.where(seen[0] & seen[1], change_ns, 0.0)
+    known = seen[0] & seen[1]
+    change_ns = np.where(known, change_ns, 0.0)
     change_ns -= quantile(change_ns, 0.25, 0)  # of those that did not
-    ranks = _stand_out(change_ns, limits)
+    ranks = _stand_out(change_ns, known, limits)
     if ranks is None or not _each_time(late_ns[:, ranks], longer, limits):
         return None
     shown = float(change_ns[ranks].min() / np.median(length_ns[longer]))
@@ -224,15 +225,15 @@ def _entry(cause: str, ranks: Ints, shown: float, slowdown: Slowdown, longer_ns:
     )
 
 
-def _stand_out(change_ns: Times, limits: Limits) -> Ints | None:
+def _stand_out(change_ns: Times, known: Flags, limits: Limits) -> Ints | None:
     """The ranks that changed alike, and clearly more than all others; None if they are no
-    neighbours, or most ranks did."""
+    neighbours, or most of those did of which it is known."""
     ranks = np.flatnonzero(change_ns >= limits.mostly * change_ns.max())
     others = np.delete(np.abs(change_ns), ranks)
     if not len(others) or change_ns[ranks].min() < limits.stands_out * others.max():
         return None
     neighbours = int(ranks[-1] - ranks[0]) == len(ranks) - 1 and not ranks[0] % len(ranks)
-    return ranks if neighbours and 2 * len(ranks) <= len(change_ns) else None
+    return ranks if neighbours and 2 * len(ranks) <= known.sum() else None
 
 
 def _each_time(values: Times, longer: Flags, limits: Limits) -> bool:
