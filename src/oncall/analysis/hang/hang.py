@@ -79,6 +79,10 @@ def _waits_of_members() -> str:
                 AND list_contains(r.ends, i.rank) AND list_contains(r.ends, i.peer)
             ANTI JOIN blocked_operations s ON s.kind = 'p2p' AND s.job = i.job AND s.comm = i.comm
                 AND s.rank = i.rank),
+        -- Sends and receives of one group call are one wait.
+        blocked AS (
+            SELECT job, comm, kind, seq, rank, max(waited_ns) AS waited_ns FROM blocked_operations
+            GROUP BY ALL),
         paired AS (
             SELECT job, comm, rank, arg_min(op, (seq, op)) AS op,
                 arg_min(bytes, (seq, op)) AS bytes,
@@ -156,8 +160,7 @@ def hang_members() -> str:
         LEFT JOIN halted g USING (job, rank)
         LEFT JOIN paired p ON r.kind = 'p2p' AND p.job = r.job AND p.comm = r.comm
             AND p.rank = r.rank
-        LEFT JOIN blocked_operations s ON s.job = r.job AND s.comm = r.comm AND s.kind = r.kind
-            AND s.seq = r.seq AND s.rank = r.rank
+        LEFT JOIN blocked s USING (job, comm, kind, seq, rank)
         LEFT JOIN call_fronts x ON x.job = r.job AND x.comm = r.comm AND x.rank = r.rank
         LEFT JOIN call_roots b ON r.kind = 'p2p' AND b.kind = 'p2p' AND b.job = r.job
             AND b.comm = r.comm AND b.seq = r.seq

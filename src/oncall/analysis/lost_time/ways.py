@@ -157,10 +157,13 @@ class Evidence:
         """Whether ranks send to one another, as stages of a pipeline do."""
         return bool(self.programs.batch.any())
 
-    def in_larger(self, found: Iterations) -> bool:
-        """Whether ranks call in groups larger than those that iterations are of."""
+    def compares(self, lateness: Lateness) -> bool:
+        """Whether who is late waited for nobody else: all ranks are compared, or there is no stage
+        and no larger group beside those that iterations are of."""
         size = np.array([len(line) for line in self.programs.members])[self.programs.comm]
-        return bool(size[found.number != NONE].max(initial=0) > size[found.cut].max(initial=0))
+        found = lateness.iterations
+        in_larger = size[found.number != NONE].max(initial=0) > size[found.cut].max(initial=0)
+        return bool(lateness.of_all or not (self.stages or in_larger))
 
 
 def _replay(evidence: Evidence) -> Answer:
@@ -169,7 +172,8 @@ def _replay(evidence: Evidence) -> Answer:
 
 def _change(evidence: Evidence) -> Answer:
     # Members of a group that waits for a late host come late to others as well.
-    late = [one for one in (evidence.delays, evidence.lateness) if one is not None]
+    both = [one for one in (evidence.delays, evidence.lateness) if one is not None]
+    late = [one for one in both if evidence.compares(one)]
     books = evidence.replay or evidence.inexact
     return changed(evidence.slowdowns, evidence.programs, late, books, evidence.limits)
 
@@ -195,7 +199,7 @@ def _waits(evidence: Evidence, lateness: Lateness) -> Answer:
     iterations, limits = lateness.iterations, evidence.limits
     if evidence.devices_alone_in(iterations):
         return Declined("devices' times alone do not show who waits")
-    if not lateness.of_all and (evidence.stages or evidence.in_larger(iterations)):
+    if not evidence.compares(lateness):
         return Declined("who is late in its group may have waited for someone outside")
     answer = latecomers(lateness, limits)
     # Stages differ by design, and no iteration shows which calls are alike.
