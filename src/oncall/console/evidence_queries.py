@@ -170,13 +170,15 @@ class GetStages(EvidenceQuery["StagesView"]):
     every_rank: bool = False
 
     def read(self, shown: Shown) -> StagesView:
+        from oncall.views.ranks.ranks import blamed_ranks
         from oncall.views.stages.iteration import stages_of
-        from oncall.views.words import roots
+        from oncall.views.words import blaming
 
-        causes = roots(shown.snapshot.diagnosis)
+        causes = blaming(shown.snapshot.diagnosis)
         hung_ns = causes[0].at_ns if causes and causes[0].fault_class == "hang" else None
+        blamed = {rank for cause in causes for rank in blamed_ranks(cause)}
         shape = (self.iteration, self.pipeline, self.every_rank)
-        return stages_of(shown.incident, *shape, hung_ns)
+        return stages_of(shown.incident, *shape, hung_ns, blamed)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from oncall.core.diagnosis import Diagnosis, Finding, Severity
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
+from oncall.views.words import headline
 
 if TYPE_CHECKING:
     # Named only: the console's first frame is painted before numpy is imported.
@@ -230,6 +231,12 @@ class JobLine:
     severity: Severity | None = None
     waiting: int = 0
 
+    def judged(self, diagnosis: Diagnosis, ranks: Ranks, at_ns: int | None) -> JobLine:
+        """With the verdict of a diagnosis."""
+        glyph, severity, said = headline(diagnosis, at_ns)
+        waiting = sum(state in (RankState.HUNG, RankState.WAITING) for state in ranks.state)
+        return replace(self, verdict=f"{glyph} {said}", severity=severity, waiting=waiting)
+
     def judged_as(self, before: JobLine | None) -> JobLine:
         """With the verdict that was found before, and the ranks where those are not known."""
         if before is None:
@@ -251,6 +258,12 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     total: int
+
+    def filled(self) -> Table:
+        """Without the columns in which nothing stands, as nothing of them was recorded."""
+        known = [at for at in range(len(self.columns)) if any(row[at] != "" for row in self.rows)]
+        rows = tuple(tuple(row[at] for at in known) for row in self.rows)
+        return Table(tuple(self.columns[at] for at in known), rows, self.total)
 
 
 def job_line(incident: Incident, job: str) -> JobLine:

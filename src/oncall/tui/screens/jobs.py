@@ -35,6 +35,22 @@ def _commands(state: State) -> list[str]:
     return [one.command for one in state.troubles if one.command]
 
 
+def _listed(state: State) -> object:
+    """What the table depends on."""
+    return state.jobs, state.filter, state.job, state.snapshot
+
+
+def _with_open(state: State) -> list[JobLine]:
+    """The jobs, the open one with the verdict that its own screens show."""
+    shown = state.snapshot
+    return [
+        line.judged(shown.diagnosis, shown.ranks, shown.moment.at_ns)
+        if shown and line.job == state.job
+        else line
+        for line in state.jobs or ()
+    ]
+
+
 class JobTable(LiteralTable, inherit_bindings=False):
     """Rows with a cursor; `enter` is the screen's."""
 
@@ -77,16 +93,16 @@ class JobsScreen(ConsoleScreen):
         if before is None or state.troubles != before.troubles:
             self._copied = -1
             self._show_troubles(state)
-        if before is None or (state.jobs, state.filter) != (before.jobs, before.filter):
+        if before is None or _listed(state) != _listed(before):
             self._fill(state)
 
     def _fill(self, state: State) -> None:
         table = self.query_one(JobTable)
         chosen = self._under_cursor()
-        rows = job_rows(state.jobs or (), state.filter)
+        rows = job_rows(_with_open(state), state.filter)
         table.display = bool(rows)
         styles, room = role_styles(self), max(_LEAST_VERDICT, self.size.width - _OTHER_COLUMNS)
-        severity = {line.job: line.severity for line in state.jobs or ()}
+        severity = {line.job: line.severity for line in _with_open(state)}
         shown: dict[str, Sequence[str | Text]] = {
             job: [name, Text(shortened(verdict, room), styles[severity[job] or "text"]), *others]
             for job, (name, verdict, *others) in rows

@@ -90,8 +90,9 @@ def _memberships(con: duckdb.DuckDBPyConnection, rank: int) -> Iterator[tuple[st
         [rank],
     ).fetchall()
     for role, name, ranks, entered, done in rows:
-        far = "no collective recorded" if entered is None else f"entered {entered}"
-        far += f", completed {done}" if done is not None else ""
+        far = "no collective recorded" if entered is None else f"entered {entered:,}"
+        if done is not None:
+            far = f"completed {done:,}" if done == entered else f"{far}, completed {done:,}"
         yield "member of", f"{label(name, role, ranks)}: {far}"
 
 
@@ -127,7 +128,7 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
                 "" if entered_ns is None else instant(entered_ns, date=False),
             )
         )
-    return Table(_COLUMNS, tuple(lines), total)
+    return Table(_COLUMNS, tuple(lines), total).filled()
 
 
 READINGS = ("gpu_states", "nic_rates", "host_states", "process_rates", "node_events")

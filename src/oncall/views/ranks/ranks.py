@@ -22,7 +22,7 @@ from oncall.core.errors import UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
 from oncall.views.snapshot import Ranks, RankState, Snapshot
-from oncall.views.words import roots
+from oncall.views.words import blaming
 
 if TYPE_CHECKING:
     import duckdb
@@ -169,12 +169,8 @@ def _hung(
 
 
 def _blamed(diagnosis: Diagnosis) -> _Blamed:
-    """Of the worst root causes alone, and of what is for information nobody: were a slow rank as
-    red as the one that stopped the job, all would be."""
-    faults = [one for one in roots(diagnosis) if one.severity != "info"]
-    critical = [one for one in faults if one.severity == "critical"]
-    causes = critical or faults
-    hangs = [one for one in critical if one.fault_class == "hang"]
+    causes = blaming(diagnosis)
+    hangs = [one for one in causes if (one.severity, one.fault_class) == ("critical", "hang")]
     return _Blamed(
         ranks=frozenset(rank for finding in causes for rank in blamed_ranks(finding)),
         nodes=frozenset(

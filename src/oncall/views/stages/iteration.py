@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,9 +47,11 @@ def stages_of(
     pipeline: int | None,
     every_rank: bool,
     hung_ns: int | None = None,
+    blamed: Collection[int] = (),
 ) -> StagesView:
     """One iteration (None: the worst) of a pipeline (None: the one that others wait for). Of a job
-    that hangs since `hung_ns`, the worst is the one that went on then.
+    that hangs since `hung_ns`, the worst is the one that went on then. `blamed`: ranks that the
+    diagnosis names; where they are drawn, no other is marked.
 
     Raises UsageError with the reason where it is not there.
     """
@@ -61,7 +63,8 @@ def stages_of(
     pipelines = incident.con.execute(
         "SELECT DISTINCT coalesce(replica, 0) FROM stage_work ORDER BY 1"
     ).fetchall()
-    return StagesView(evidence.iterations(incident), drawn, tuple(one for (one,) in pipelines))
+    shown = drawn.blaming(blamed)
+    return StagesView(evidence.iterations(incident), shown, tuple(one for (one,) in pipelines))
 
 
 def task_of(incident: Incident, rank: int, iteration: int, box: Box) -> TaskCard:
@@ -172,10 +175,4 @@ def _calls(incident: Incident, rank: int, box: Box) -> Table:
                 "" if size is None else format_bytes(size),
             )
         )
-    # Of calls alone nobody knows how long they took, nor in every recording whose they were.
-    known = [place for place in range(len(_CALLS)) if any(row[place] for row in lines)]
-    return Table(
-        tuple(_CALLS[place] for place in known),
-        tuple(tuple(row[place] for place in known) for row in lines),
-        rows[0][-1] if rows else 0,
-    )
+    return Table(_CALLS, tuple(lines), rows[0][-1] if rows else 0).filled()

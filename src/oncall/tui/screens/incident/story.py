@@ -128,6 +128,7 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
     if diagnosis.doubt and (not diagnosis.findings or diagnosis.result == "inconclusive"):
         advice = "No findings does not mean the job is healthy."
         yield text("doubt", line(advice, "warning"))
+        yield from _section("Not certain", words.doubts(diagnosis)[1:])
         yield from _section("Other suspects", map(words.suspicion, diagnosis.suspects[1:]))
         if diagnosis.would_decide:
             settles = "What would settle it, while the job is alive"
