@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncall.render.text.lines import is_plain, speaks_utf8
+from oncall.core.printable import speaks_utf8
+from oncall.render.text.lines import is_plain
 
 
 @pytest.mark.parametrize(

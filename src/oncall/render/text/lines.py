@@ -12,7 +12,7 @@ from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
 
-from oncall.core.printable import harmless
+from oncall.core.printable import can_write, harmless, speaks_utf8
 from oncall.core.units import format_duration
 
 
@@ -154,24 +154,9 @@ def ascii_units(lines: Iterable[Line]) -> list[Line]:
     ]
 
 
-_DRAWN = "▁█░▓·━▶┃→µ"
-
-
 def is_plain(encoding: str | None, environment: Mapping[str, str] = os.environ) -> bool:
     """Whether pictures are of ASCII alone: nothing else can be written, or the locale says so.
 
     Python writes UTF-8 under LC_ALL=C all the same (PEP 540).
     """
-    try:
-        _DRAWN.encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return True
-    return not speaks_utf8(environment)
-
-
-def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the terminal is said to take UTF-8. Where nothing is said, it does."""
-    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
-        if value := environment.get(name):
-            return "utf" in value.lower()
-    return True
+    return not (can_write(encoding) and speaks_utf8(environment))

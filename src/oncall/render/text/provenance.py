@@ -8,6 +8,7 @@ from oncall.core.units import format_duration, format_number
 from oncall.render.text.lines import Line, Span, ascii_units, line, wrapped_line
 from oncall.render.text.waiting import GLYPHS, PLAIN
 from oncall.views.network.provenance import PortNode, Provenance
+from oncall.views.words import percent
 
 _BAR = 20
 _MEMBER = "(collective)"
@@ -54,7 +55,7 @@ def port_phrase(graph: Provenance, port: PortNode, *, plain: bool = False) -> st
     if port.depth and port.depth >= 1:
         parts.append(f"queue of {format_number(round(port.depth))} packets")
     waits = [
-        edge.after if edge.weight is None else f"{edge.after} ({edge.weight:.2f})"
+        edge.after if edge.weight is None else f"{edge.after} ({percent(edge.weight)})"
         for edge in graph.after(port.label)
     ]
     if waits:

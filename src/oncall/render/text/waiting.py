@@ -50,7 +50,7 @@ def title(graph: WaitingGraph) -> str:
         if of.lost_ns > 0 and of.took_ns
         else "no step of its critical path was late"
     )
-    return f"{clean(of.name)}: {took}, {lost}".replace("%)", " %)")
+    return f"{clean(of.name[:1].upper() + of.name[1:])}: {took}, {lost}".replace("%)", " %)")
 
 
 def lane_name(lane: Lane) -> str:

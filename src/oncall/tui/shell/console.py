@@ -64,7 +64,7 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
 
     def write_log(self, text: str, severity: Severity = "info") -> None:
         """Lines in the log."""
-        clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S")
+        clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S UTC")
         self.log_lines.extend(lines_of(clock, text, severity))
 
     @abstractmethod

@@ -294,7 +294,7 @@ def _log(glance: Glance, width: int, height: int) -> list[Pieces]:
     when = f", around {words.instant(at_ns, date=False)}" if at_ns is not None else ""
     lines: list[Pieces] = [[(f"Log{when}", "heading")]]
     for one in glance.log[first : first + height - 1]:
-        lead = f"{one.clock.removesuffix(' UTC')} {one.source}".strip()
+        lead = f"{one.clock} {one.source}"
         role = "critical" if one.problem else "plain"
         lines.append(_cut([(f"{lead}  ", "faint"), (one.text, role)], width))
     return lines

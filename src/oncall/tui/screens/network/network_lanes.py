@@ -167,7 +167,7 @@ def _look(one: Collective) -> Look:
 def title_line(view: NetworkView, width: int) -> str:
     """The title; where that is too long, with the beginning of the communicator's hash alone."""
     full_title, comm = waiting_title(view.graph), f"{view.graph.collective.comm:#x}"
-    return full_title if len(full_title) <= width else full_title.replace(comm, f"{comm[:6]}..")
+    return full_title if len(full_title) <= width else full_title.replace(comm, f"{comm[:6]}…")
 
 
 def strip_phrase(view: NetworkView) -> str:
