@@ -280,7 +280,7 @@ def _alike(causes: Sequence[Finding]) -> list[str]:
 
 
 def _also(lesser: int) -> str:
-    return f"; and {lesser} lesser {'finding' if lesser == 1 else 'findings'}" if lesser else ""
+    return f"; {lesser} lesser {'finding' if lesser == 1 else 'findings'}" if lesser else ""
 
 
 def sentence(cause: Finding) -> str:

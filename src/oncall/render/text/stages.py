@@ -71,7 +71,8 @@ def title(timeline: Timeline) -> str:
         return f"{what}: no progress for {still}{_baseline(timeline, None)}"
     if taken is None:
         since = timeline.shown_ns[1] - timeline.started_ns
-        return f"{what}: not finished after {format_duration(since)}{_baseline(timeline, None)}"
+        recorded = f"not finished, recorded for {format_duration(since)}"
+        return f"{what}: {recorded}{_baseline(timeline, None)}"
     return f"{what}: {format_duration(taken)}{_baseline(timeline, taken)}"
 
 

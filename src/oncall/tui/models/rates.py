@@ -60,7 +60,14 @@ def scales(series: Sequence[Series], shared: bool = True) -> tuple[Scale, ...]:
         highest[key] = (
             max(highest.get(key, 0.0), top, *marks) if marks else max(highest.get(key, 0.0), top)
         )
-    return tuple(Scale(0.0, nice_ceiling(highest[key])) for key in keys)
+    tops = (_ceiling(highest[key], one.unit) for key, one in zip(keys, series, strict=True))
+    return tuple(Scale(0.0, top) for top in tops)
+
+
+def _ceiling(value: float, unit: str) -> float:
+    """Above a minute, a time is a round number of minutes."""
+    part = 60.0 if unit == "s" and value > 60 else 1.0
+    return part * nice_ceiling(value / part)
 
 
 def span(series: Sequence[Series]) -> tuple[int, int]:

@@ -81,7 +81,8 @@ def series_of(
             found = list(rates.of_rank(_number(name[0])))
         case _:
             found = list(rates.of_suspects())
-    return tuple(found[:MOST_SERIES])
+    recorded = any(np.isfinite(one.value).any() for one in found)
+    return tuple(found[:MOST_SERIES]) if recorded else ()
 
 
 def recorded_of(incident: Incident, rank: int) -> tuple[str, tuple[int, ...]] | None:

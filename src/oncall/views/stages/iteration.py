@@ -50,21 +50,18 @@ def stages_of(
     blamed: Collection[int] = (),
 ) -> StagesView:
     """One iteration (None: the worst) of a pipeline (None: the one that others wait for). Of a job
-    that hangs since `hung_ns`, the worst is the one that went on then. `blamed`: ranks that the
-    diagnosis names; where they are drawn, no other is marked.
+    that hangs since `hung_ns`, the worst is the one that went on then. `blamed`: as in `timeline`.
 
     Raises UsageError with the reason where it is not there.
     """
     if iteration is None and hung_ns is not None and evidence.has_stages(incident):
         iteration = evidence.iteration_at(incident, hung_ns)
-    drawn = evidence.timeline(
-        incident, iteration, None if pipeline is None else [pipeline], every_rank=every_rank
-    )
+    replicas = None if pipeline is None else [pipeline]
+    drawn = evidence.timeline(incident, iteration, replicas, every_rank=every_rank, blamed=blamed)
     pipelines = incident.con.execute(
         "SELECT DISTINCT coalesce(replica, 0) FROM stage_work ORDER BY 1"
     ).fetchall()
-    shown = drawn.blaming(blamed)
-    return StagesView(evidence.iterations(incident), shown, tuple(one for (one,) in pipelines))
+    return StagesView(evidence.iterations(incident), drawn, tuple(one for (one,) in pipelines))
 
 
 def task_of(incident: Incident, rank: int, iteration: int, box: Box) -> TaskCard:

@@ -98,10 +98,9 @@ def round_lines(view: CommunicatorView, column: int, remark: str = "") -> tuple[
     if len(known := np.sort(took[took >= 0]).tolist()):
         shortest, longest, median = known[0], known[-1], known[len(known) // 2]
         rate = f" · {format_rate(size * NS_PER_S / longest)} per member" if size and longest else ""
-        lines.append(
-            f"took {format_duration(shortest)} to {format_duration(longest)} "
-            f"(rank {view.ranks[took.argmax()]}), median {format_duration(median)}{rate}"
-        )
+        span = " to ".join(dict.fromkeys(map(format_duration, (shortest, longest))))
+        rank = view.ranks[took.argmax()]
+        lines.append(f"took {span} (rank {rank}), median {format_duration(median)}{rate}")
     return tuple(lines)
 
 
@@ -169,8 +168,11 @@ def where_phrase(snapshot: Snapshot, comm: int, row: MemberRow) -> str:
         operation = f"operation {seq} of " if seq >= 0 else ""
         return f"rank {rank} is blocked in {operation}{label}"
     held = np.isin(snapshot.ranks.rank, np.asarray(row.ranks, dtype=np.int64))
-    state = int(snapshot.ranks.state[held].max()) if held.any() else int(RankState.UNKNOWN)
-    return f"{row.label}: {STATES[state].says}"
+    if not held.any():
+        return f"{row.label}: {STATES[RankState.UNKNOWN].says}"
+    state = int(snapshot.ranks.state[held].max())
+    worst = snapshot.ranks.rank[held & (snapshot.ranks.state == state)]
+    return f"{ranks_phrase(worst.tolist())}: {STATES[state].says}"
 
 
 # -------------------------------------------------------------------- widgets

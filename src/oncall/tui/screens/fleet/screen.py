@@ -193,8 +193,9 @@ class FleetScreen(ConsoleScreen):
         self.set_class(beside > 0, "beside")
         self.set_class(below > 0, "below")
         narrow = self.size.width < _WIDE
-        rates = not narrow and 0 < beside <= height - LEAST and self.values is None
-        lines = beside if rates else below if narrow else 0
+        grid = beside or half.height
+        rates = not (narrow or self._named or self.values) and grid <= height - LEAST
+        lines = grid if rates else below if narrow else 0
         self.query_one(RankGrid).styles.height = lines or "1fr"
         if rates != self.has_class("rates"):
             self.set_class(rates, "rates")

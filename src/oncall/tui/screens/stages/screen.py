@@ -56,9 +56,8 @@ class StagesScreen(LaneScreen):
     WORDS = _WORDS
     view: StagesView
     EMPTY = (
-        "Iterations come from NCCL calls recorded by the hooks (oncall hooks env), from Megatrace "
-        "logs, or from traces that name their tasks (torch.profiler). You can state a job's "
-        "parallelism: --training tp=2,pp=4."
+        "The hooks (oncall hooks env), Megatrace and torch.profiler record them. Where they do not "
+        "show how the job is divided, state it: --training tp=2,pp=4."
     )
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("stages.open", "enter", "Open",
