@@ -172,11 +172,12 @@ class GetStages(EvidenceQuery["StagesView"]):
     def read(self, shown: Shown) -> StagesView:
         from oncall.views.ranks.ranks import blamed_ranks
         from oncall.views.stages.iteration import stages_of
-        from oncall.views.words import blaming
+        from oncall.views.words import blaming, roots
 
-        causes = blaming(shown.snapshot.diagnosis)
+        diagnosis = shown.snapshot.diagnosis
+        causes = roots(diagnosis)
         hung_ns = causes[0].at_ns if causes and causes[0].fault_class == "hang" else None
-        blamed = {rank for cause in causes for rank in blamed_ranks(cause)}
+        blamed = {rank for cause in blaming(diagnosis) for rank in blamed_ranks(cause)}
         shape = (self.iteration, self.pipeline, self.every_rank)
         return stages_of(shown.incident, *shape, hung_ns, blamed)
 

@@ -139,6 +139,6 @@ def test_a_finding_is_drawn_in_the_iteration_in_which_it_shows(delayed: Incident
 def test_without_tasks_it_says_what_would_tell() -> None:
     with (
         Incident.empty() as nothing,
-        pytest.raises(UsageError, match="no pipeline iterations recorded"),
+        pytest.raises(UsageError, match="no pipeline iterations found"),
     ):
         timeline(nothing)

@@ -164,9 +164,9 @@ class JobsScreen(ConsoleScreen):
             self.app.open_job(job)
 
 
-COLUMNS = ("job", "verdict", "waiting", "ranks", "nodes", "last evidence", "state")
+COLUMNS = ("job", "verdict", "ranks waiting", "nodes", "state", "last evidence")
 
-_LEAST_VERDICT, _OTHER_COLUMNS = 24, 84  # columns of the terminal
+_LEAST_VERDICT, _OTHER_COLUMNS = 24, 77  # columns of the terminal
 
 _WHAT_TO_TYPE = """\
 R                     try again
@@ -200,11 +200,10 @@ def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, 
             (
                 short(line.job),
                 clean(line.verdict or "…"),
-                f"{line.waiting:,} of {line.ranks:,}" if line.verdict and line.ranks else "?",
-                f"{line.ranks:,}" if line.ranks else "?",
+                f"{line.waiting if line.verdict else '?'} of {line.ranks or '?'}",
                 f"{line.nodes:,}" if line.nodes else "?",
-                "unknown" if line.last_ns is None else instant(line.last_ns),
                 short(line.state),
+                "unknown" if line.last_ns is None else instant(line.last_ns),
             ),
         )
         for line in jobs

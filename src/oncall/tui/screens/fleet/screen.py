@@ -13,7 +13,9 @@ from textual.widget import AwaitMount
 
 from oncall.console.evidence_queries import GetRankCard, GetRankValues, GetRates
 from oncall.core.errors import UsageError
+from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import typed
+from oncall.core.units import counted
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
 from oncall.tui.screens.communicators.round_grid import blocked_in
@@ -312,6 +314,11 @@ class FleetScreen(ConsoleScreen):
             copies.append(Copy("n", f"node {node}", node))
             command = typed("ssh {node}", node=node)
             copies.append(Copy("c", command, command))
+        # Several are chosen by `/` and `f`.
+        ranks, nodes = self.query_one(RankGrid).shown
+        copies.append(Copy("r", f"{counted(len(ranks), 'rank')} shown", fold_ranks(ranks)))
+        if nodes:
+            copies.append(Copy("h", f"{counted(len(nodes), 'host')} shown", fold_hosts(nodes)))
         return tuple(copies)
 
     def place_here(self) -> Mapping[str, str]:
