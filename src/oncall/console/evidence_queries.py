@@ -125,11 +125,10 @@ class GetCommunicator(EvidenceQuery["CommunicatorView"]):
 @dataclass(frozen=True)
 class GetPicture(EvidenceQuery["CommunicatorView | tuple[str, ...]"]):
     """What is drawn with a finding: members against the last operations of a communicator where it
-    is about one, else the lines of its report; empty if there are none. `plain`: in ASCII."""
+    is about one, else the lines of its report; empty if there are none."""
 
     finding: str
     rounds: int = 60
-    plain: bool = False
 
     def read(self, shown: Shown) -> CommunicatorView | tuple[str, ...]:
         from oncall.render.text.drawings import drawings_of
@@ -142,7 +141,7 @@ class GetPicture(EvidenceQuery["CommunicatorView | tuple[str, ...]"]):
         if found.picture is None and (operation := finding_operation(found)) is not None:
             return GetCommunicator(operation[0], self.rounds).read(shown)
         alone = replace(diagnosis, findings=(replace(found, explained_by=None),))
-        drawn = drawings_of(shown.incident, alone, plain=self.plain)
+        drawn = drawings_of(shown.incident, alone)
         return tuple(drawn.get(self.finding, ()))
 
 

@@ -38,7 +38,7 @@ from oncall.rules.site import Rulebooks
 from oncall.use_case.diagnose import about_stops, diagnose, diagnose_stops, judges, with_failures
 from oncall.views.night import first_completion_ns
 from oncall.views.ranks.communicators import summaries_of
-from oncall.views.ranks.ranks import ranks_of
+from oncall.views.ranks.ranks import judged, ranks_of
 from oncall.views.snapshot import Earlier, JobLine, Snapshot, job_line
 from oncall.views.words import found_so_far, roots
 
@@ -130,7 +130,7 @@ class Replay:
                     ranks = ranks_of(incident, diagnosis)
                 finally:
                     task.end()
-        return line.judged(diagnosis, ranks, evidence.moment.at_ns)
+        return judged(line, diagnosis, ranks, evidence.moment.at_ns)
 
     def show(self, at_ns: int | None, *, first: bool = False) -> Snapshot:
         rulebooks = self.rulebooks.read()

@@ -15,7 +15,6 @@ from oncall.core.diagnosis import Diagnosis, Finding, Severity
 from oncall.core.nodeset import fold_hosts
 from oncall.core.printable import clean
 from oncall.evidence.incident import Incident
-from oncall.views.words import headline
 
 if TYPE_CHECKING:
     # Named only: the console's first frame is painted before numpy is imported.
@@ -230,12 +229,6 @@ class JobLine:
     verdict: str = ""
     severity: Severity | None = None
     waiting: int = 0
-
-    def judged(self, diagnosis: Diagnosis, ranks: Ranks, at_ns: int | None) -> JobLine:
-        """With the verdict of a diagnosis."""
-        glyph, severity, said = headline(diagnosis, at_ns)
-        waiting = sum(state in (RankState.HUNG, RankState.WAITING) for state in ranks.state)
-        return replace(self, verdict=f"{glyph} {said}", severity=severity, waiting=waiting)
 
     def judged_as(self, before: JobLine | None) -> JobLine:
         """With the verdict that was found before, and the ranks where those are not known."""

@@ -1,18 +1,16 @@
 """Text in the columns of a terminal, where a Chinese or Japanese character takes two: lines that
-fit, with styles named by what they mean (a terminal chooses the colours), an axis of time, and
-whether more than ASCII can be shown."""
+fit, with styles named by what they mean (a terminal chooses the colours), and an axis of time."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
 from rich.cells import cell_len, set_cell_size
 
-from oncall.core.printable import can_write, harmless, speaks_utf8
+from oncall.core.printable import harmless
 from oncall.core.units import format_duration
 
 
@@ -144,19 +142,3 @@ def line_of(text: str, styles: Sequence[Style]) -> Line:
 def plain_lines(lines: Iterable[Line]) -> list[str]:
     """The text alone."""
     return [str(one) for one in lines]
-
-
-def ascii_units(lines: Iterable[Line]) -> list[Line]:
-    """Units in ASCII alone."""
-    return [
-        Line(tuple(Span(span.text.replace("µs", "us"), span.style) for span in one.spans))
-        for one in lines
-    ]
-
-
-def is_plain(encoding: str | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether pictures are of ASCII alone: nothing else can be written, or the locale says so.
-
-    Python writes UTF-8 under LC_ALL=C all the same (PEP 540).
-    """
-    return not (can_write(encoding) and speaks_utf8(environment))

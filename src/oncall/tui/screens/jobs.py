@@ -35,20 +35,14 @@ def _commands(state: State) -> list[str]:
     return [one.command for one in state.troubles if one.command]
 
 
-def _listed(state: State) -> object:
-    """What the table depends on."""
-    return state.jobs, state.filter, state.job, state.snapshot
-
-
 def _with_open(state: State) -> list[JobLine]:
     """The jobs, the open one with the verdict that its own screens show."""
-    shown = state.snapshot
-    return [
-        line.judged(shown.diagnosis, shown.ranks, shown.moment.at_ns)
-        if shown and line.job == state.job
-        else line
-        for line in state.jobs or ()
-    ]
+    if (shown := state.snapshot) is None:
+        return [*(state.jobs or ())]
+    from oncall.views.ranks.ranks import judged  # brings numpy, which the list does without
+
+    now = shown.diagnosis, shown.ranks, shown.moment.at_ns
+    return [judged(one, *now) if one.job == state.job else one for one in state.jobs or ()]
 
 
 class JobTable(LiteralTable, inherit_bindings=False):
@@ -93,7 +87,8 @@ class JobsScreen(ConsoleScreen):
         if before is None or state.troubles != before.troubles:
             self._copied = -1
             self._show_troubles(state)
-        if before is None or _listed(state) != _listed(before):
+        listed = state.jobs, state.filter, state.snapshot
+        if before is None or listed != (before.jobs, before.filter, before.snapshot):
             self._fill(state)
 
     def _fill(self, state: State) -> None:

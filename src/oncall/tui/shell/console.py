@@ -36,7 +36,6 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
 
     state: State
     said: str
-    ascii_only: bool
     log_lines: deque[LogLine]
     known_moments: set[int]
     clock: Callable[[], float]

@@ -18,7 +18,7 @@ from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_ra
 from oncall.render.text.lines import cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.models.rates import BLOCKS, BLOCKS_ASCII, GAP, Scale, levels, nice_ceiling
+from oncall.tui.models.rates import BLOCKS, GAP, GAP_GLYPH, Scale, levels, nice_ceiling
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.ranks.communicators import DONE, NOT_ENTERED, UNKNOWN, WAITING, CommunicatorView
 from oncall.views.snapshot import RankState, Snapshot
@@ -260,7 +260,7 @@ class RoundHeader(LiteralText):
 
     DEFAULT_CSS = "RoundHeader { height: 2; }"
 
-    def show(self, grid: RoundGrid, plain: bool) -> None:
+    def show(self, grid: RoundGrid) -> None:
         """Draw what the grid shows, over its columns."""
         view = grid.view
         if view is None or not len(view.seqs):
@@ -270,9 +270,8 @@ class RoundHeader(LiteralText):
         seconds = durations(view)[first:last]
         known = seconds[np.isfinite(seconds)]
         top = nice_ceiling(float(known.max())) if len(known) else 1.0
-        blocks, gap = (BLOCKS_ASCII, ".") if plain else (BLOCKS, "·")
         glyphs = "".join(
-            gap if level == GAP else blocks[level]
+            GAP_GLYPH if level == GAP else BLOCKS[level]
             for level in levels(seconds, Scale(0.0, top)).tolist()
         )
         muted = theme_style(self.app, "muted")
