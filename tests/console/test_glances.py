@@ -11,7 +11,7 @@ from oncall.console.live import Fleet
 from oncall.console.queries import GetSnapshot, GlanceAtJob, ListJobs, OpenJob
 from oncall.console.replay import Replay
 from oncall.console.rulebook_store import RulebookStore
-from oncall.core.errors import UsageError
+from oncall.core.errors import Interrupted
 from oncall.fleet.reach import reach_fleet
 
 from .conftest import CULPRIT, Open
@@ -52,7 +52,7 @@ def test_a_running_job_is_asked_of_its_nodes_unless_another_is_open(
         assert f"rank {CULPRIT}" in line.verdict and line.ranks == 16
         assert [one.job for one in session.ask(ListJobs())] == ["simulated"]
         session.ask(OpenJob("simulated"))
-        with pytest.raises(UsageError, match="another job is open"):
+        with pytest.raises(Interrupted):
             session.ask(GlanceAtJob("other"))
     finally:
         session.close()

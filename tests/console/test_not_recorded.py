@@ -26,7 +26,7 @@ def test_of_calls_alone_no_steps_stages_or_traffic_are_known(opened: Open, tmp_p
     assert not session.ask(GetCommunicator(1)).has_traffic
     for query, why in (
         (GetNetwork(), "no steps of collectives recorded"),
-        (GetStages(), "no pipeline iterations recorded"),
+        (GetStages(), "no pipeline iterations found"),
         (GetTraffic(1), "no traffic recorded"),
     ):
         with pytest.raises(UsageError, match=why):

@@ -140,7 +140,7 @@ def _check_diagnosis(incident: Incident, diagnosis: Diagnosis) -> None:
 
 
 def _show(incident: Incident, diagnosis: Diagnosis) -> None:
-    drawings = drawings_of(incident, diagnosis, plain=False)
+    drawings = drawings_of(incident, diagnosis)
     for explain in (False, True):
         text = to_text(diagnosis, explain=explain, drawings=drawings)
         markdown = to_markdown(diagnosis, explain=explain, drawings=drawings)

@@ -202,7 +202,7 @@ def test_of_two_recorders_of_the_same_operations_the_one_that_knows_their_end_co
             ]
         notes = incident.con.execute("SELECT kind, note FROM recordings ORDER BY kind").fetchall()
         assert notes[0] == ("flight_recorder", None)
-        assert notes[1][1].startswith("cut; its calls are not used: flight_recorder says")
+        assert notes[1][1].startswith("cut; its calls are not used; flight_recorder has")
 
 
 def test_calls_guessed_from_what_ran_give_way_to_those_that_a_recorder_knows() -> None:

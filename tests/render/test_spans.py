@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from oncall.render.text.lines import (
     Line,
     Span,
-    ascii_units,
     joined,
     line,
     plain_lines,
@@ -39,7 +38,3 @@ def test_parts_are_joined_and_cut() -> None:
     text = joined([line("┃", "fault"), line("way")], "; ")
     assert str(text) == "┃; way" and text.spans[0] == Span("┃", "fault")
     assert str(text.cut(4)) == "┃; …" and str(text.first(4)) == "┃; w"
-
-
-def test_units_are_spelled_in_ascii() -> None:
-    assert ascii_units([line("5 µs", "dim")]) == [line("5 us", "dim")]

@@ -30,7 +30,7 @@ def test_a_page_says_what_leads_to_a_verdict_and_what_else_there_is(books: list[
 
 def test_a_code_is_named_and_former_names_find_the_page(books: list[Rulebook]) -> None:
     (page,) = pages("reported.GPU_XID", books)
-    assert "  - **xid**: ‹reason›: ‹text› (‹place›). Later lines" in page
+    assert "  - **xid**: ‹reason›: ‹text› (‹place›). ‹consequences›" in page
     assert "  - **gpu fault**: ‹about›: ‹meaning›" in page
     assert page == pages("faults.GPU_XID", books)[0] == pages("gpu_xid", books)[0]
 

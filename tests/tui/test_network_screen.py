@@ -111,7 +111,7 @@ async def test_in_ascii_on_a_small_terminal_flows_take_the_place_of_the_way() ->
     async with console(size=(80, 24), ascii_only=True) as running:
         await opened(running)
         assert running.text().isascii()
-        assert "> leaf3P1" in shown_text(running)
+        assert "▶ leaf3P1" in shown_text(running)
         await running.press("t")
         assert "gpu031->gpu026" in running.text() and running.text().isascii()
         await running.press("escape")

@@ -76,10 +76,10 @@ def test_an_axis_has_its_ends_unless_the_mark_is_there(share: float) -> None:
     series = (Series("completed operations", "ops/s", at_ns, np.ones(40)),)
     moment_ns = FIRST_NS + round((LAST_NS - FIRST_NS) * share)
     glance = overview.Glance(hang_snapshot(), series, (), moment_ns)
-    said = "".join(text for text, _ in overview.narrow(glance, 90, False)[1])
+    said = "".join(text for text, _ in overview.narrow(glance, 90)[1])
     assert "▲" in said and cell_len(said) <= 90
     assert ("08:53:20 UTC " in said) == (share > 0.2 or share == 0)
     assert ("09:05:50 UTC" in said) == (share < 0.8 or share == 1)
     without = replace(glance, moment_ns=None)
-    said = "".join(text for text, _ in overview.narrow(without, 90, False)[1])
+    said = "".join(text for text, _ in overview.narrow(without, 90)[1])
     assert "08:53:20 UTC" in said and "09:05:50 UTC" in said and FAULT_NS

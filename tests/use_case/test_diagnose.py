@@ -178,7 +178,7 @@ def test_a_picture_of_what_failed_is_its_reason(incident: Incident) -> None:
         {"node": "a", "nic": "m", "qpn": 1, "start_ns": 10, "epoch_ns": 5, "bytes": 1, "rank": 1},
     )
     found = diagnose(incident, [traffic])
-    drawn = drawings_of(incident, found, plain=True)
+    drawn = drawings_of(incident, found)
     assert drawn == {
         "F1": ["not drawn: could not be computed: heads (OverflowError: a clock in 2126)"]
     }

@@ -232,10 +232,8 @@ def _answer(request: Request, shown: Shown) -> tuple[Diagnosis, str]:
                 return diagnosis, vendor_ticket(incident, diagnosis)
             if shown.explain:
                 from oncall.render.text.drawings import drawings_of
-                from oncall.render.text.lines import is_plain
 
-                plain = is_plain(sys.stdout.encoding)
-                drawings = drawings_of(incident, diagnosis, plain=plain)
+                drawings = drawings_of(incident, diagnosis)
                 coverage = with_failures(diagnosis.coverage, incident)
                 diagnosis = replace(diagnosis, coverage=coverage)
     return diagnosis, written(diagnosis, shown, drawings)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TextIO, cast
 
 from oncall.cli.terminal import interrupts_reported
 from oncall.core.errors import ExitCode
-from oncall.core.printable import for_terminal
+from oncall.core.printable import can_write, for_terminal, speaks_utf8, to_ascii
 from oncall.core.room import lacking_room
 
 # Commands that read no tables, as in `commands`; any other may be slower to start, no more.
@@ -108,13 +108,16 @@ def _missing_package(error: Exception) -> str:
 
 
 class SafeStream:
-    """Wraps a text stream. Bytes written to its `buffer` are not filtered."""
+    """Wraps a text stream. Bytes written to its `buffer` are not filtered. What it cannot write, or
+    a terminal not show, is written as the sign of ASCII that is most like it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._plain = not can_write(stream.encoding) or (stream.isatty() and not speaks_utf8())
 
     def write(self, text: str) -> int:
-        self._stream.write(for_terminal(text))
+        shown = for_terminal(text)
+        self._stream.write(to_ascii(shown) if self._plain else shown)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -126,8 +129,8 @@ class SafeStream:
 
 
 def _guard_streams() -> None:
-    """Replace closed streams (`>&-`), print `?` for characters the encoding lacks, and filter
-    control sequences."""
+    """Replace closed streams (`>&-`), print what the encoding lacks in ASCII, and filter control
+    sequences."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     if sys.stderr is None:

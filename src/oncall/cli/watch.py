@@ -120,6 +120,8 @@ def watch(
         return
     read = rulebooks_in_force(rules, site_rules, parse_overrides(param or ()))
 
+    from oncall.fleet.configuration import read_configuration
+    from oncall.fleet.inventory import find_hosts, no_hosts
     from oncall.fleet.reach import reach_fleet
     from oncall.watch.keeping import WatchFolder
     from oncall.watch.sources import WatchedNodes, WatchedRecordings, stacks_now
@@ -133,6 +135,8 @@ def watch(
         kept = WatchFolder(place)
         stack.callback(kept.close)
         from_nodes = not (logs or ras or recordings)
+        if from_nodes and find_hosts(hosts, inventory, read_configuration()) is None:
+            raise UsageError(f"{no_hosts()}; or watch without nodes: {_WITHOUT_NODES}")
         source = (
             WatchedNodes(reach_fleet(hosts, inventory), job, read.in_force)
             if from_nodes
@@ -166,6 +170,9 @@ def watch(
             return
         with _stopped_by_signals() as stop:
             watcher.run(stop.wait)
+
+
+_WITHOUT_NODES = "--logs slurm-4711.out, --ras HOST or --recordings DIR"
 
 
 def _named(logs: list[Path]) -> str:
@@ -260,7 +267,7 @@ def _printing(settings: WatchSettings) -> WatchSettings:
 
     targets = settings.notify or {"nobody": NotifyTarget(Apprise("nobody", ""))}
     printed = {name: replace(one, target=_Printed(one.target)) for name, one in targets.items()}
-    return replace(settings, notify=printed, textfile=None, metrics=None)
+    return replace(settings, notify=printed, textfile=None, metrics=None, saves=False)
 
 
 def _send_test(settings: WatchSettings, job: str) -> None:

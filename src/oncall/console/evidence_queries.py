@@ -125,11 +125,10 @@ class GetCommunicator(EvidenceQuery["CommunicatorView"]):
 @dataclass(frozen=True)
 class GetPicture(EvidenceQuery["CommunicatorView | tuple[str, ...]"]):
     """What is drawn with a finding: members against the last operations of a communicator where it
-    is about one, else the lines of its report; empty if there are none. `plain`: in ASCII."""
+    is about one, else the lines of its report; empty if there are none."""
 
     finding: str
     rounds: int = 60
-    plain: bool = False
 
     def read(self, shown: Shown) -> CommunicatorView | tuple[str, ...]:
         from oncall.render.text.drawings import drawings_of
@@ -142,7 +141,7 @@ class GetPicture(EvidenceQuery["CommunicatorView | tuple[str, ...]"]):
         if found.picture is None and (operation := finding_operation(found)) is not None:
             return GetCommunicator(operation[0], self.rounds).read(shown)
         alone = replace(diagnosis, findings=(replace(found, explained_by=None),))
-        drawn = drawings_of(shown.incident, alone, plain=self.plain)
+        drawn = drawings_of(shown.incident, alone)
         return tuple(drawn.get(self.finding, ()))
 
 
@@ -170,13 +169,16 @@ class GetStages(EvidenceQuery["StagesView"]):
     every_rank: bool = False
 
     def read(self, shown: Shown) -> StagesView:
+        from oncall.views.ranks.ranks import blamed_ranks
         from oncall.views.stages.iteration import stages_of
-        from oncall.views.words import roots
+        from oncall.views.words import blaming, roots
 
-        causes = roots(shown.snapshot.diagnosis)
+        diagnosis = shown.snapshot.diagnosis
+        causes = roots(diagnosis)
         hung_ns = causes[0].at_ns if causes and causes[0].fault_class == "hang" else None
+        blamed = {rank for cause in blaming(diagnosis) for rank in blamed_ranks(cause)}
         shape = (self.iteration, self.pipeline, self.every_rank)
-        return stages_of(shown.incident, *shape, hung_ns)
+        return stages_of(shown.incident, *shape, hung_ns, blamed)
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class Fleet(Source):
 
     def look(self, job: str, task: Task) -> Evidence:
         if self._job not in (None, job):
-            raise UsageError("another job is open")
+            raise Interrupted  # it was opened meanwhile, and only its nodes are asked
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             at_ns = self._clock()
             since_ns = None if self._since_ns is None else at_ns - self._since_ns

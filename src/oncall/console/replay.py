@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 import duckdb
-import numpy as np
 
 from oncall.archive.configuration import read_configuration
 from oncall.archive.episodes import Episode
@@ -39,11 +38,10 @@ from oncall.rules.site import Rulebooks
 from oncall.use_case.diagnose import about_stops, diagnose, diagnose_stops, judges, with_failures
 from oncall.views.night import first_completion_ns
 from oncall.views.ranks.communicators import summaries_of
-from oncall.views.ranks.ranks import ranks_of
-from oncall.views.snapshot import Earlier, JobLine, RankState, Snapshot, job_line
-from oncall.views.words import found_so_far, headline, roots
+from oncall.views.ranks.ranks import judged, ranks_of
+from oncall.views.snapshot import Earlier, JobLine, Snapshot, job_line
+from oncall.views.words import found_so_far, roots
 
-_BLOCKED = (RankState.HUNG, RankState.WAITING)
 _LONG_S = 1.0  # a step of the time cursor should not take longer
 UNANSWERABLE = "the evidence cannot answer that"
 
@@ -128,12 +126,11 @@ class Replay:
                         set_aside=rulebooks.skipped,
                         scheduler=evidence.scheduler,
                     )
-                    waits = np.isin(ranks_of(incident, diagnosis).state, _BLOCKED)
                     line = job_line(incident, evidence.job)
+                    ranks = ranks_of(incident, diagnosis)
                 finally:
                     task.end()
-        glyph, severity, said = headline(diagnosis, evidence.moment.at_ns)
-        return replace(line, verdict=f"{glyph} {said}", severity=severity, waiting=int(waits.sum()))
+        return judged(line, diagnosis, ranks, evidence.moment.at_ns)
 
     def show(self, at_ns: int | None, *, first: bool = False) -> Snapshot:
         rulebooks = self.rulebooks.read()

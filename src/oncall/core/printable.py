@@ -8,6 +8,7 @@ itself is kept as it is: this is applied where something leaves oncall.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -127,3 +128,56 @@ def file_name(text: str) -> str:
         return kept
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{'_' if _DEVICES.match(kept) else ''}{kept}-{digest}" if kept else digest
+
+
+# ------------------------------------------------------------------ in ASCII alone
+
+
+def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the terminal is said to take UTF-8. Where nothing is said, it does."""
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        if value := environment.get(name):
+            return "utf" in value.lower()
+    return True
+
+
+def can_write(encoding: str | None) -> bool:
+    """Whether all that is drawn can be written in that encoding."""
+    try:
+        "".join(_SAME).encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+_SAME = {  # what is drawn heavy is not like what is light, and each height of a bar is another
+    "│▏▎▍▌▋▊▐▕┆┊❚⏸": "|",
+    "─▔╌┈▃–—−": "-",
+    "━═▆": "=",
+    "┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝▅✔✓": "+",
+    "┃║┏┓┗┛█▉": "#",
+    "▁": "_",
+    "▂▫": ",",
+    "▄▀": "~",
+    "▇▓•": "*",
+    "▒": "%",
+    "░": ":",
+    "·∙…": ".",
+    "●◉▪○◌": "o",
+    "✖✗×": "x",
+    "▲△": "^",
+    "▼▽↓": "v",
+    "▶►→›❯": ">",
+    "◀◄←‹": "<",
+    "“”„": '"',
+    "‘’": "'",
+    "µμ": "u",
+    "α": "a",
+    "β": "b",
+}
+_ASCII = str.maketrans({glyph: plain for glyphs, plain in _SAME.items() for glyph in glyphs})
+
+
+def to_ascii(text: str) -> str:
+    """`text` in ASCII, each sign as the one that is most like it; what has no likeness is `?`."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode()

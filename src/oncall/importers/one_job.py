@@ -145,7 +145,7 @@ def keep_one_recorder(incident: Incident, read: Sequence[OneKind]) -> None:
         for table in ("comms", "ops"):
             theirs = f"{_of(each, table)} AND rank IN ({ranks})"
             con.execute(f"DELETE FROM {table} WHERE {theirs}")
-        note = f"its calls are not used: {names} says more of the same ones"
+        note = f"its calls are not used; {names} has more about the same calls"
         con.execute(
             "UPDATE recordings SET note = concat_ws('; ', note, ?) WHERE kind = ?",
             [note, each.kind],

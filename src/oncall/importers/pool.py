@@ -9,10 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from oncall.core.errors import BadInput
-from oncall.importers.so_far import have_read
+from oncall.importers.so_far import count_in, have_read, shared
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
 
 _QUIETLY = "ignore:resource_tracker:UserWarning"
 Share = TypeVar("Share", Path, list[str])
@@ -44,7 +47,7 @@ def on_cores(
     # Spawned, not forked: a database with threads lives in this process.
     context = multiprocessing.get_context("spawn")
     try:
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_quietly) as pool:
+        with ProcessPoolExecutor(workers, context, _begin, (shared(context),)) as pool:
             with _held_interrupts():
                 read_shares = pool.map(read, shares)
             for share, result in zip(shares, read_shares, strict=True):
@@ -65,8 +68,10 @@ def _held_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_quietly() -> None:
-    """In a process that reads: Ctrl-C ends it at once, also one that came while it started."""
+def _begin(number: Synchronized[int] | None) -> None:
+    """In a process that reads: it counts, and Ctrl-C ends it at once, also one that came while it
+    started."""
+    count_in(number)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()

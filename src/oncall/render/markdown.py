@@ -49,6 +49,8 @@ def _document(
     yield ""
     evidence = words.evidence_phrase(diagnosis.since_ns, diagnosis.until_ns)
     yield f"Job {_code(diagnosis.job) if diagnosis.job else 'without a name'}, {evidence}."
+    if diagnosis.result == "inconclusive":
+        yield from _section("Not certain", words.doubts(diagnosis)[1:])
     yield from _section("Other suspects", map(words.suspicion, diagnosis.suspects[1:]))
     if diagnosis.would_decide:
         yield from ("", "## What would settle it, while the job is alive", "")

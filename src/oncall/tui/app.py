@@ -91,7 +91,6 @@ class ConsoleApp(Looking):
         self.log_lines: deque[LogLine] = deque(maxlen=MOST)
         self.wall_ns = wall_ns
         self.once_read = once_read
-        self.ascii_only = ascii_only
         self._startup_problems = tuple(startup_problems)
         self._visited: list[str] = []
         self._said_until: float | None = None

@@ -45,7 +45,7 @@ def run(
     """
     require_terminal()
     _calm()
-    from oncall.render.text.lines import speaks_utf8
+    from oncall.core.printable import speaks_utf8
     from oncall.tui.app import ConsoleApp
     from oncall.tui.drawing.states import THEMES, default_theme
     from oncall.tui.shell.keys import read_keymap

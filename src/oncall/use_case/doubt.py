@@ -175,7 +175,7 @@ def _elsewhere(incident: Incident) -> tuple[Suspect, ...]:
     known = None not in ranks
     whom = ("it" if len(ranks) == 1 else "they") if known else " and ".join(processes)
     verb = "is" if len(processes) == 1 else "are"
-    against = f"{whom} {verb} in {doing}, and {others} others are not"
+    against = f"{whom} {verb} in {doing}, unlike {others} others"
     return (Suspect(blamed(ranks) if known else (), against),)
 
 

@@ -29,10 +29,11 @@ class NightLine:
     at_ns: int
     text: str
     severity: Severity = "info"
+    dated: bool = True  # whether it is known to have happened then
 
     @property
     def clock(self) -> str:
-        return words.instant(self.at_ns, date=False).removesuffix(" UTC")
+        return words.instant(self.at_ns, date=False) if self.dated else ""
 
 
 def night_lines(
@@ -115,7 +116,7 @@ def _findings(diagnosis: Diagnosis, last_ns: int | None) -> Iterator[NightLine]:
         said = (
             f"{words.GLYPHS[finding.severity]} {(' ' if root else '. ').join(filter(None, parts))}"
         )
-        yield NightLine(at_ns, said, finding.severity)
+        yield NightLine(at_ns, said, finding.severity, dated=at_ns in began[:2])
 
 
 _PROBLEMS = (
@@ -137,10 +138,10 @@ class LoggedLine:
 
     @property
     def clock(self) -> str:
-        """`02:40:11 UTC`, or `~02:40:11 UTC` of a line without a stamp of its own."""
+        """` 02:40:11 UTC`, or `~02:40:11 UTC` of a line without a stamp of its own."""
         if self.at_ns is None:
             return ""
-        return ("" if self.stamped else "~") + instant(self.at_ns, date=False)
+        return (" " if self.stamped else "~") + instant(self.at_ns, date=False)
 
 
 def log_lines(incident: Incident, at_ns: int | None, most: int) -> tuple[LoggedLine, ...]:

@@ -252,6 +252,12 @@ class Table:
     rows: tuple[tuple[Any, ...], ...]
     total: int
 
+    def filled(self) -> Table:
+        """Without the columns in which nothing stands, as nothing of them was recorded."""
+        known = [at for at in range(len(self.columns)) if any(row[at] != "" for row in self.rows)]
+        rows = tuple(tuple(row[at] for at in known) for row in self.rows)
+        return Table(tuple(self.columns[at] for at in known), rows, self.total)
+
 
 def job_line(incident: Incident, job: str) -> JobLine:
     """Its nodes, its ranks, and when it was seen last."""

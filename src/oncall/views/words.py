@@ -29,6 +29,7 @@ _MOST_NAMES = 4
 _MOST_CONSPICUOUS = 5  # findings for information, one line each
 _MOST_FOLDED = 48  # characters of a folded set before it is cut
 _LIBRARY = re.compile(r"( at )\S*/(?:site-packages|dist-packages|lib/python3\.\d+)/")
+_BETWEEN = re.compile(r"; (?![^(]*\))")  # two parts of a sentence, not within brackets
 _YEAR_2001_NS = 10**18
 
 
@@ -73,9 +74,9 @@ def who(blame: Sequence[Blame]) -> str:
 
 def _thing(one: Blame) -> str:
     where = one.where
-    label = {"gpu": "GPU", "nic": "NIC", "group": "communicator"}.get(one.kind, one.kind)
-    name = communicator(where) if one.kind == "group" else where.get(one.kind, "?")
-    parts = [f"{label} {short(str(name))}"]
+    label = {"gpu": "GPU", "nic": "NIC"}.get(one.kind, one.kind)
+    name = f"{label} {short(str(where.get(one.kind, '?')))}"
+    parts = [communicator(where) if one.kind == "group" else name]
     if one.kind == "port" and where.get("nic"):
         parts.append(f"of {short(str(where['nic']))}")
     if where.get("node"):
@@ -84,10 +85,12 @@ def _thing(one: Blame) -> str:
 
 
 def communicator(where: Mapping[str, Any]) -> str:
-    """A communicator by name and hash, or by whichever is known."""
+    """`communicator tp_3 (0x1f2e)`, by name and hash, or by whichever is known; `group 3 (0x1f2e)`,
+    as PyTorch numbers its groups."""
     comm, name = where.get("comm"), where.get("comm_name")
-    name = short(str(name)) if name else name
-    return f"{name} ({comm})" if name and comm else str(name or comm or "?")
+    called = short(str(name or comm or "?"))
+    kind = "group" if called.isdecimal() else "communicator"
+    return f"{kind} {called} ({comm})" if name and comm else f"{kind} {called}"
 
 
 def case_phrase(case: Mapping[str, Any]) -> str:
@@ -98,9 +101,7 @@ def case_phrase(case: Mapping[str, Any]) -> str:
         known.pop(said_elsewhere, None)
     if "op" not in case or not {"comm", "seq"} <= known.keys():
         return ", ".join(f"{key} {value}" for key, value in known.items())
-    comm, name = known["comm"], known.get("comm_name")
-    where = f"{name} ({comm})" if name else comm
-    return f"{known.get('op', 'operation')} {known['seq']} on communicator {where}"
+    return f"{known.get('op', 'operation')} {known['seq']} on {communicator(known)}"
 
 
 def names_phrase(names: Sequence[str], most: int = _MOST_NAMES) -> str:
@@ -177,6 +178,13 @@ def leading(diagnosis: Diagnosis) -> Finding | None:
     if not causes or (not diagnosis.faults and diagnosis.doubt):
         return None
     return min(causes, key=lambda cause: (_WORST_FIRST.index(cause.severity), over(cause)))
+
+
+def blaming(diagnosis: Diagnosis) -> list[Finding]:
+    """The worst root causes alone, and nobody for what is for information: were a slow rank as red
+    as the one that stopped the job, all would be."""
+    faults = [one for one in roots(diagnosis) if one.severity != "info"]
+    return [one for one in faults if one.severity == "critical"] or faults
 
 
 def costs_nothing(finding: Finding) -> bool:
@@ -272,7 +280,7 @@ def _alike(causes: Sequence[Finding]) -> list[str]:
 
 
 def _also(lesser: int) -> str:
-    return f"; and {lesser} lesser {'finding' if lesser == 1 else 'findings'}" if lesser else ""
+    return f"; {lesser} lesser {'finding' if lesser == 1 else 'findings'}" if lesser else ""
 
 
 def sentence(cause: Finding) -> str:
@@ -322,7 +330,7 @@ def _nothing_found(diagnosis: Diagnosis) -> str:
     if diagnosis.pending:
         return f"Nothing stops the job; {clean(diagnosis.doubt)}"
     if diagnosis.doubt:
-        return f"Inconclusive: {doubt(diagnosis)}"
+        return f"Inconclusive: {doubts(diagnosis)[0]}"
     if coverage.ranks_seen < coverage.ranks:
         return f"No fault found in the {coverage.of_ranks} seen"
     return "No fault found"
@@ -331,8 +339,13 @@ def _nothing_found(diagnosis: Diagnosis) -> str:
 def doubt(diagnosis: Diagnosis) -> str:
     """Why it is inconclusive, the likeliest suspect first: `most likely rank 15: others wait for it
     49 % of the time; this could be chance`."""
+    return "; ".join(doubts(diagnosis))
+
+
+def doubts(diagnosis: Diagnosis) -> list[str]:
+    """The same in parts: the first is the headline's, the others say why it is not certain."""
     first = [suspicion(one, "most likely ") for one in diagnosis.suspects[:1]]
-    return "; ".join([*first, clean(diagnosis.doubt)])
+    return [part for one in (*first, clean(diagnosis.doubt)) for part in _BETWEEN.split(one)]
 
 
 def suspicion(suspect: Suspect, how: str = "") -> str:

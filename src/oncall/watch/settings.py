@@ -75,6 +75,7 @@ class WatchSettings:
     blind_ns: int = 300 * NS_PER_S
     textfile: Path | None = None
     metrics: str | None = None
+    saves: bool = True  # what is announced, as a file
     price: Price | None = None
     links: Links = NO_LINKS
     notify: Mapping[str, NotifyTarget] = field(default_factory=dict)

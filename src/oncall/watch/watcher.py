@@ -204,6 +204,8 @@ class Watcher:
             self._show_gateways(self._source.lost_gateways())
 
     def _saved(self, seen: Incident, at_ns: int) -> str:
+        if not self._settings.saves:
+            return ""
         place = self._folder.path / f"{file_name(self._source.job)}-{_stamp(at_ns)}.oncall"
         try:
             seen.save(place)

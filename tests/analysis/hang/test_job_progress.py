@@ -200,7 +200,7 @@ def test_times_of_copies_say_as_little_as_none(
         asked = "SELECT state, undated, why FROM job_progress"
         ((state, undated, why),) = incident.con.execute(asked).fetchall()
     assert (state, undated) == ("unclear", True)
-    assert why.startswith("7 of 8 ranks wait, before for at most")
+    assert why.startswith("7 of 8 ranks wait at once (before: at most")
 
 
 def test_without_any_time_who_to_look_at_is_said_and_nobody_is_accused(tmp_path: Path) -> None:
@@ -285,4 +285,4 @@ def test_that_all_wait_for_two_calls_says_little() -> None:
         found = incident.con.execute(
             "SELECT weight, why FROM progress_symptoms WHERE name = 'all wait'"
         ).fetchall()
-    assert found == [(0.7, "6 of 8 ranks wait")]
+    assert found == [(0.7, "6 of 8 ranks wait at once")]

@@ -221,7 +221,7 @@ def test_without_members_those_who_carry_a_group_are_its_members(fr, tmp_path, i
     assert rows(
         incident, "SELECT name, list(rank ORDER BY rank) FROM comms GROUP BY name ORDER BY name"
     ) == [("0", [0, 1, 2, 3]), ("1", [0, 1]), ("2", [2, 3])]
-    assert rows(incident, "SELECT DISTINCT note LIKE '%lists no members%' FROM recordings") == [
+    assert rows(incident, "SELECT DISTINCT note LIKE '%list no group%' FROM recordings") == [
         (True,)
     ]
 

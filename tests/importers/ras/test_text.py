@@ -177,7 +177,7 @@ def test_who_is_behind_is_named_though_those_that_wait_are_not(tmp_path: Path) -
     assert "most likely rank 0: others made calls that nothing shows it to have made; one" in said
     code, said = diagnosed(tmp_path, one + one)
     assert code == 1 and "Not-entered hang: rank 0 on 10.0.0.1" in said
-    assert "3 of 32 ranks wait" in said and "3 ranks are blocked because of it" in said
+    assert "Ranks waiting: 3 of 32" in said and "3 ranks are blocked because of it" in said
 
 
 def test_dead_and_unresponsive_processes(tmp_path: Path) -> None:

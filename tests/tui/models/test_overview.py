@@ -46,7 +46,7 @@ def test_nothing_is_wider_than_its_room(width: int, snapshot: object) -> None:
     seen = snapshot()  # type: ignore[operator]
     log = tuple(LoggedLine(FAULT_NS + n, "rank 3", "text " * 30, n % 2 == 0) for n in range(40))
     glance = Glance(seen, (stopped(), replace(stopped(), name="iteration time")), log, FAULT_NS)
-    for lines in (narrow(glance, width, False), roomy(glance, width, 36, False)):
+    for lines in (narrow(glance, width), roomy(glance, width, 36)):
         curves = [
             line for line in lines if not any("completed operations" in one for one, _ in line)
         ]

@@ -22,11 +22,11 @@ def series(
     return Series(name, "B/s", at_ns, np.array(values, dtype=np.float64), **more)  # type: ignore[arg-type]
 
 
-def glyphs(one: Series, width: int, plain: bool = False) -> str:
+def glyphs(one: Series, width: int) -> str:
     first, last = model.span([one])
     values = model.columns_of(one, first, last, width)
     (scale,) = model.scales([one])
-    return "".join(glyph for glyph, _ in model.line(one, values, scale, plain))
+    return "".join(glyph for glyph, _ in model.line(one, values, scale))
 
 
 def test_silence_is_reported() -> None:

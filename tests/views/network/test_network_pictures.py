@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from oncall.analysis.network.network_paths import network_of
+from oncall.core.printable import to_ascii
 from oncall.evidence.incident import Incident
 from oncall.render.svg.provenance import provenance_svg
 from oncall.render.svg.topology import topology_svg
@@ -85,10 +86,10 @@ def test_pictures_fit_and_hold_all_that_has_a_role(
 ) -> None:
     found, graph = read(network_of_fault(kind))
     for lines in (
-        plain_lines(topology_lines(found, width, plain=True)),
-        plain_lines(provenance_lines(graph, width, plain=True)),
+        plain_lines(topology_lines(found, width)),
+        plain_lines(provenance_lines(graph, width)),
     ):
-        assert max(map(len, lines)) <= width and "\n".join(lines).isascii()
+        assert max(map(len, lines)) <= width and "?" not in to_ascii("\n".join(lines))
     text = "\n".join(plain_lines(topology_lines(found, width)))
     marked = [
         device for tier in found.tiers for device in tier if device.role in ("root", "victim")
@@ -118,7 +119,7 @@ def test_a_finding_of_the_network_is_explained_with_pictures(network_of_fault: M
     incident = network_of_fault("INCAST")
     books = [load_file(shipped_folder() / "congestion.yaml")]
     diagnosis = diagnose(incident, books)
-    drawn = drawings_of(incident, diagnosis, plain=False)
+    drawn = drawings_of(incident, diagnosis)
     (lines,) = drawn.values()
     assert any(line.startswith("▶ rank") for line in lines)
     assert any(line.startswith("tier 1") for line in lines)

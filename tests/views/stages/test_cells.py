@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncall.core.printable import to_ascii
 from oncall.render.text.stages import lane_runs
 from oncall.views.stages.timeline import Box, Lane, Timeline, compact, idle_share
 
@@ -33,18 +34,18 @@ def of(*lane: Box, ended_ns: int | None = 100) -> Timeline:
     return Timeline("j", 1, 0, ended_ns, ended_ns, None, False, (row,))
 
 
-def drawn(*lane: Box, columns: int = 10, plain: bool = False) -> str:
+def drawn(*lane: Box, columns: int = 10) -> str:
     timeline = of(*lane)
-    return "".join(run.text for run in lane_runs(timeline, timeline.lanes[0], columns, plain=plain))
+    return "".join(run.text for run in lane_runs(timeline, timeline.lanes[0], columns))
 
 
-@given(st.lists(boxes(), min_size=1, max_size=12), st.integers(1, 200), st.booleans())
-def test_a_lane_fills_its_columns_exactly(lane: list[Box], columns: int, plain: bool) -> None:
+@given(st.lists(boxes(), min_size=1, max_size=12), st.integers(1, 200))
+def test_a_lane_fills_its_columns_exactly(lane: list[Box], columns: int) -> None:
     timeline = of(*lane)
-    runs = lane_runs(timeline, timeline.lanes[0], columns, plain=plain)
+    runs = lane_runs(timeline, timeline.lanes[0], columns)
     text = "".join(run.text for run in runs)
     assert len(text) == columns
-    assert not plain or text.isascii()
+    assert "?" not in to_ascii(text)
     assert all(run.text for run in runs)
     assert -1e-9 <= idle_share(timeline, timeline.lanes[0]) <= 1
 

@@ -129,16 +129,16 @@ def test_a_finding_is_drawn_in_the_iteration_in_which_it_shows(delayed: Incident
     blame = (Blame("rank", {"rank": 5, "node": "gpu001", "stage": 2}),)
     slow = finding(fault_class="slow", blame=blame, picture="timeline")
     diagnosis = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (slow,))
-    lines = drawings_of(delayed, diagnosis, plain=True)["F1"]
+    lines = drawings_of(delayed, diagnosis)["F1"]
     assert lines[0].startswith("Iteration 4, pipeline 1 of 0-1")
-    assert any(line.startswith("> stage 2 rank 5") for line in lines)
+    assert any(line.startswith("▶ stage 2 rank 5") for line in lines)
     other = Diagnosis("pipeline", None, None, Coverage(1, 1, 8, 8), (replace(slow, picture=None),))
-    assert drawings_of(delayed, other, plain=True) == {}
+    assert drawings_of(delayed, other) == {}
 
 
 def test_without_tasks_it_says_what_would_tell() -> None:
     with (
         Incident.empty() as nothing,
-        pytest.raises(UsageError, match="no pipeline iterations recorded"),
+        pytest.raises(UsageError, match="no pipeline iterations found"),
     ):
         timeline(nothing)

@@ -37,10 +37,10 @@ def test_a_busy_expert_is_reported() -> None:
 
 
 def test_many_ranks_fit_a_terminal_and_say_how_they_were_put_together() -> None:
-    lines = plain_lines(map_lines(ring(512, blamed=17), 80, plain=True))
+    lines = plain_lines(map_lines(ring(512, blamed=17), 80))
     assert max(map(len, lines)) <= 80
     assert "each row and column is 32 ranks" in lines[-1]
-    assert lines[3].startswith("> ")
+    assert lines[3].startswith("▶ ")
 
 
 def test_nothing_between_known_ranks_is_said() -> None:

@@ -100,7 +100,7 @@ _COLUMNS = (
     ("unseen", "VARCHAR", "", "the ranks without text, of how many, in words"),
     ("timeout_ns", "BIGINT", "ns", "the watchdog's timeout"),
     ("waited_ns", "BIGINT", "ns", "how long it waited"),
-    ("consequences", "BIGINT", "lines", "later lines that only follow from it"),
+    ("consequences", "VARCHAR", "", "how many later lines only follow from it, a sentence"),
     ("slurm_job", "VARCHAR", "", "Slurm's number of the job, by the log's name"),
     ("iteration", "BIGINT", "", "the first of the losses, or of the slow iterations"),
     ("last_iteration", "BIGINT", "", "the last of them, or the last at all"),
@@ -153,11 +153,13 @@ def fault_reports() -> str:
     """What failed, what ended the job and what hosts state, each with its code."""
     words = {
         "about": "coalesce(about, code)",
-        "call": "coalesce(op, 'A collective') || coalesce(' ' || seq, '')",
+        "call": "coalesce(op || coalesce(' ' || seq, ''), 'Collective ' || seq, 'A collective')",
         "crowd": "waiting || coalesce(' of ' || if(size IS NULL, 'at least ', '') || of_ranks, '') "
         "|| if(coalesce(of_ranks, waiting) = 1, ' rank', ' ranks')",
         "unseen": "CASE WHEN of_ranks > waiting THEN if(size IS NULL, 'at least ', '') "
         "|| (of_ranks - waiting) || ' of ' || of_ranks END",
+        "consequences": "coalesce('Later lines that follow from it: ' "
+        "|| nullif(consequences, 0) || '.', '')",
         "iteration": "coalesce(iteration, first_iteration)",
     }
     chosen = ", ".join(

@@ -179,7 +179,7 @@ def _unlinked() -> str:
             WHERE nvlinks_up IS NOT NULL AND {OF_TEXT} GROUP BY node, gpu),
         unlinked AS (
             SELECT a.node, 'nvlinks_down' AS code, a.gpu::VARCHAR AS said_of, a.gpu,
-                a.up || ' are up, on ' || count(*) FILTER (b.up > a.up) || ' other GPUs '
+                a.up || ' are up; ' || count(*) FILTER (b.up > a.up) || ' other GPUs have '
                 || mode(b.up) FILTER (b.up > a.up) AS text
             FROM linked a JOIN linked b ON b.node IS NOT DISTINCT FROM a.node AND b.gpu <> a.gpu
             GROUP BY a.node, a.gpu, a.up
@@ -200,8 +200,8 @@ def _capped() -> str:
             -- rocm-smi prints a device's number for its model.
             SELECT a.node, if(a.model LIKE '0x%', 'amd_', '') || 'gpu_capped' AS code,
                 a.gpu::VARCHAR AS said_of, a.gpu,
-                printf('%.0f W, of ', a.watts) || count(*) FILTER (b.watts > a.watts)
-                || printf(' other GPUs %.0f W', mode(b.watts) FILTER (b.watts > a.watts))
+                printf('%.0f W; ', a.watts) || count(*) FILTER (b.watts > a.watts)
+                || printf(' other GPUs have %.0f W', mode(b.watts) FILTER (b.watts > a.watts))
                 || coalesce('; its clock is ' || a.mhz || ' MHz', '') AS text
             FROM limited a JOIN limited b ON b.node IS NOT DISTINCT FROM a.node AND b.gpu <> a.gpu
                 AND b.model IS NOT DISTINCT FROM a.model

@@ -115,7 +115,7 @@ def unmet_calls() -> str:
         world AS (SELECT job, count(DISTINCT rank) AS ranks FROM processes GROUP BY job)
         SELECT r.job, r.comm, r.seq, r.kind, p.op, p.comm_name,
             coalesce(nullif(p.role, 'undefined'),
-                CASE WHEN regexp_full_match(p.comm_name, '[0-9]+') THEN 'communicator ' ELSE '' END
+                CASE WHEN regexp_full_match(p.comm_name, '[0-9]+') THEN 'group ' ELSE '' END
                     || p.comm_name,
                 'the communicator') AS label, r.how, g.state, g.stopped,
             g.why, p.size, p.reporting, u.unknown,

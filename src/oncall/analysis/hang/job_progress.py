@@ -120,7 +120,7 @@ def dump_times() -> str:
         ("state", "VARCHAR", "", "stopped, unclear or moving"),
         ("moved", "BOOLEAN", "", "whether it was recorded that the job went on"),
         ("undated", "BOOLEAN", "", "nothing shows when its dumps were made"),
-        ("why", "VARCHAR", "", "the reasons, the weightiest first"),
+        ("why", "VARCHAR", "", "the reasons for it, then those against, the weightiest first"),
     ],
     source="beyond CCL-D",
     params={
@@ -143,13 +143,16 @@ def job_progress() -> str:
                     AS undated,
                 -- What says nothing either way is no reason, unless there is no other.
                 coalesce(
-                    string_agg(s.but || s.why, '; ' ORDER BY abs(s.weight) DESC, s.name)
-                        FILTER (s.weight <> 0),
+                    nullif(concat_ws('; but ',
+                        string_agg(s.why, '; ' ORDER BY abs(s.weight) DESC, s.name)
+                            FILTER (s.weight <> 0 AND NOT s.against),
+                        string_agg(s.why, '; ' ORDER BY abs(s.weight) DESC, s.name)
+                            FILTER (s.against)), ''),
                     string_agg(s.why, '; ' ORDER BY s.name),
                     'nothing shows when it was recorded') AS why
             FROM (SELECT DISTINCT job FROM hang_roots) r
             LEFT JOIN (
-                SELECT *, CASE WHEN weight * sum(weight) OVER j < 0 THEN 'but ' ELSE '' END AS but
+                SELECT *, weight * sum(weight) OVER j < 0 AS against
                 FROM progress_symptoms WINDOW j AS (PARTITION BY job)) s USING (job)
             GROUP BY r.job)
     """

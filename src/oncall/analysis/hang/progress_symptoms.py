@@ -155,7 +155,8 @@ def _all_wait() -> str:
                 USING (job)
             UNION ALL
             -- Most stopped jobs wait for one call. Two are a step of a running job, or two faults.
-            SELECT job, w.waiting || ' of ' || w.ranks || ' ranks wait', before, least(share, 1),
+            SELECT job, w.waiting || ' of ' || w.ranks || ' ranks wait at once', before,
+                least(share, 1),
                 -- Counters show little: who is ahead may wait, or the others be about to call.
                 CASE WHEN roots = 1 AND job IN (SELECT job FROM operations) THEN $sure + $weak
                     ELSE $weak END
@@ -197,7 +198,7 @@ def _time_symptoms() -> str:
         UNION ALL
         -- Its last interval is a tenth of a second: a running job may pause for as long.
         SELECT job, 'watchdog', least($likely, completions),
-            'the watchdog had retired every completion: none happened shortly before the dump'
+            'the watchdog had retired all completed operations: none completed just before the dump'
         FROM expected WHERE completions > 0
         UNION ALL
         SELECT job, 'watchdog', $likely, 'only operations in flight were kept, and none of them '
@@ -241,8 +242,8 @@ def _place_symptoms() -> str:
         FROM hang_roots ANTI JOIN timed USING (job) WHERE how = 'cycle' GROUP BY job
         UNION ALL
         SELECT job, 'all wait', least(most, ln($end_so / share)),
-            what || CASE WHEN round(100 * before, 1) > 0 THEN ', before for at most '
-                || round(100 * least(before, 1), 1) || ' % of the time' ELSE '' END
+            what || CASE WHEN round(100 * before, 1) > 0 THEN ' (before: at most '
+                || round(100 * least(before, 1), 1) || ' % of the time)' ELSE '' END
         FROM all_wait
     """
 

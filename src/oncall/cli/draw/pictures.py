@@ -33,7 +33,7 @@ OutputOption = Annotated[
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawing, rendered on demand as text, `lines(width=, plain=)`, or as an SVG."""
+    """A drawing, rendered on demand as text, `lines(width=)`, or as an SVG."""
 
     lines: Callable[..., list[Line]]
     svg: Callable[[], str]
@@ -54,9 +54,8 @@ def show(drawing: Drawing, output: Path | None) -> None:
         write_picture(output, svg)
         sys.stdout.write(f"{output}\n")
         return
-    plain, width = terminal()
     with drawable():
-        lines = drawing.lines(width=width, plain=plain)
+        lines = drawing.lines(width=terminal_width(most=160))
     sys.stdout.write("\n".join(map(str, lines)) + "\n")
 
 
@@ -84,13 +83,6 @@ def write_picture(output: Path, svg: str) -> None:
     done = subprocess.run(command, input=svg.encode(), capture_output=True, check=False)
     if done.returncode:
         raise UsageError(f"rsvg-convert: {done.stderr.decode(errors='replace').strip()}")
-
-
-def terminal() -> tuple[bool, int]:
-    """Whether the terminal shows only ASCII, and its width."""
-    from oncall.render.text.lines import is_plain
-
-    return is_plain(sys.stdout.encoding), terminal_width(most=160)
 
 
 def hash_of(comm: str | None) -> int | None:

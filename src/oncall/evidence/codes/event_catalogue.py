@@ -143,7 +143,7 @@ KERNEL: Final[dict[str, tuple[Part, Weight, str]]] = {
     "amd_gpu_capped": ("gpu", "warning", "its power limit is lower than that of the others"),
     "host_throttled": ("gpu", "warning", "heat or power holds the clocks of the host's GPUs down"),
     "ecc_grew": ("gpu", "fault", "uncorrectable memory errors between two snapshots"),
-    "nvlinks_down": ("nvlink", "fault", "NVLinks of it are down"),
+    "nvlinks_down": ("nvlink", "fault", "its NVLinks are down"),
     "nvlink_grew": ("nvlink", "fault", "NVLink errors between two snapshots"),
     "dcgm_failed": ("gpu", "fault", "DCGM's test or health check failed"),
     "fabric_not_ready": ("fabric", "fault", "the GPU has not joined the NVLink fabric"),

@@ -27,7 +27,7 @@ _FEW_FILES = 1024  # for one process: to start it costs as much as reading 300
 _FILES_A_BATCH = 256  # some 100,000 operations: the database prefers large helpings
 # None of them completes before all members have called it.
 _JOINT = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier")
-_INFERRED = "it lists no members of groups: ranks whose entries carry a group are taken for them"
+_INFERRED = "the dumps list no group members; ranks whose entries name a group count as its members"
 
 
 class _Communicators:

@@ -29,7 +29,7 @@ _WIDTH = 76
 _MOST_ROWS, _MOST_LANES, _MOST_SENDERS = 8, 16, 10
 
 
-def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[str]]:
+def drawings_of(incident: Incident, diagnosis: Diagnosis) -> dict[str, list[str]]:
     """Lines by the finding that they are about. A picture that cannot be drawn is its reason: the
     report stands."""
     drawn: dict[str, list[str]] = {}
@@ -39,7 +39,7 @@ def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dic
         (_of_network, waiting.PICTURE),
     ):
         try:
-            found = draw(incident, diagnosis, plain=plain)
+            found = draw(incident, diagnosis)
             drawn |= {about: plain_lines(lines) for about, lines in found.items()}
         except (Interrupted, duckdb.InterruptException):
             raise
@@ -50,7 +50,7 @@ def drawings_of(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dic
     return drawn
 
 
-def _of_traffic(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[Line]]:
+def _of_traffic(incident: Incident, diagnosis: Diagnosis) -> dict[str, list[Line]]:
     """Lines for each root cause that is about traffic: its operation's curves, and where tokens
     are routed unevenly, to whom."""
     shown: dict[str, list[Line]] = {}
@@ -63,14 +63,14 @@ def _of_traffic(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dic
             continue
         blamed = operations.blamed_ranks(incident, cause)
         traffic = operations.operation_traffic(incident, operation, blamed)
-        shown[cause.id] = curve_lines(traffic, _WIDTH, _MOST_ROWS, plain=plain)
+        shown[cause.id] = curve_lines(traffic, _WIDTH, _MOST_ROWS)
         if operation.kind == "p2p" and len(traffic.senders) > 2:
             routed = operations.traffic_map(incident, operation=operation, blamed=blamed)
-            shown[cause.id] += [Line(), *map_lines(routed, _WIDTH, plain=plain)]
+            shown[cause.id] += [Line(), *map_lines(routed, _WIDTH)]
     return shown
 
 
-def _of_stages(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[Line]]:
+def _of_stages(incident: Incident, diagnosis: Diagnosis) -> dict[str, list[Line]]:
     """Lines for each finding, root or not, that is about a stage: the iteration in which it
     shows; where nobody in particular is at fault, the worst one."""
     causes = [
@@ -84,11 +84,11 @@ def _of_stages(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict
     for cause in causes[:_MOST_OTHERS]:
         iteration, replica = iterations.reported_iteration(incident, cause) or (None, None)
         drawn = iterations.timeline(incident, iteration, None if replica is None else [replica])
-        shown[cause.id] = timeline_lines(drawn, _WIDTH, _MOST_LANES, plain=plain)
+        shown[cause.id] = timeline_lines(drawn, _WIDTH, _MOST_LANES)
     return shown
 
 
-def _of_network(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dict[str, list[Line]]:
+def _of_network(incident: Incident, diagnosis: Diagnosis) -> dict[str, list[Line]]:
     """Lines for each root cause in the network: who waits, and the way to where that begins."""
     causes = [one for one in roots(diagnosis) if one.picture == waiting.PICTURE]
     if not causes or not waiting.has_steps(incident):
@@ -99,19 +99,19 @@ def _of_network(incident: Incident, diagnosis: Diagnosis, *, plain: bool) -> dic
         with suppress(UsageError):
             collective = waiting.reported_collective(incident, cause)
             if collective is not None:
-                shown[cause.id] = _explained_lines(incident, collective, plain)
+                shown[cause.id] = _explained_lines(incident, collective)
     return shown
 
 
-def _explained_lines(incident: Incident, collective: waiting.Collective, plain: bool) -> list[Line]:
+def _explained_lines(incident: Incident, collective: waiting.Collective) -> list[Line]:
     """Who waits for whose step, and the way from the late step to where its waiting begins."""
     graph = waiting.waiting_graph(incident, collective, _MOST_SENDERS)
-    lines = waiting_lines(graph, _WIDTH, plain=plain)
+    lines = waiting_lines(graph, _WIDTH)
     if graph.worst is not None:
         found = topology(incident, network_of(incident.con), collective, graph.worst)
         why = why_unseen(incident, collective, graph.worst)
         if found is not None and found.roots:
-            lines += [Line(), *topology_lines(found, _WIDTH, plain=plain)]
+            lines += [Line(), *topology_lines(found, _WIDTH)]
         elif why is not None:
             lines += [Line(), *map(line, wrap(f"Not traced further: {why}", _WIDTH))]
     return lines

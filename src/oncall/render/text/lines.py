@@ -1,11 +1,9 @@
 """Text in the columns of a terminal, where a Chinese or Japanese character takes two: lines that
-fit, with styles named by what they mean (a terminal chooses the colours), an axis of time, and
-whether more than ASCII can be shown."""
+fit, with styles named by what they mean (a terminal chooses the colours), and an axis of time."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -144,34 +142,3 @@ def line_of(text: str, styles: Sequence[Style]) -> Line:
 def plain_lines(lines: Iterable[Line]) -> list[str]:
     """The text alone."""
     return [str(one) for one in lines]
-
-
-def ascii_units(lines: Iterable[Line]) -> list[Line]:
-    """Units in ASCII alone."""
-    return [
-        Line(tuple(Span(span.text.replace("µs", "us"), span.style) for span in one.spans))
-        for one in lines
-    ]
-
-
-_DRAWN = "▁█░▓·━▶┃→µ"
-
-
-def is_plain(encoding: str | None, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether pictures are of ASCII alone: nothing else can be written, or the locale says so.
-
-    Python writes UTF-8 under LC_ALL=C all the same (PEP 540).
-    """
-    try:
-        _DRAWN.encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return True
-    return not speaks_utf8(environment)
-
-
-def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the terminal is said to take UTF-8. Where nothing is said, it does."""
-    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
-        if value := environment.get(name):
-            return "utf" in value.lower()
-    return True

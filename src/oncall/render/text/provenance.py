@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncall.core.units import format_duration, format_number
-from oncall.render.text.lines import Line, Span, ascii_units, line, wrapped_line
-from oncall.render.text.waiting import GLYPHS, PLAIN
+from oncall.render.text.lines import Line, Span, line, wrapped_line
 from oncall.views.network.provenance import PortNode, Provenance
+from oncall.views.words import percent
 
 _BAR = 20
 _MEMBER = "(collective)"
@@ -20,19 +20,19 @@ ROOT_KINDS = {
 }
 
 
-def provenance_lines(graph: Provenance, width: int = 80, *, plain: bool = False) -> list[Line]:
+def provenance_lines(graph: Provenance, width: int = 80) -> list[Line]:
     """Each port of the way with its queue and pauses, the ports it waited for, and the flows that
     fill it."""
     lines = wrapped_line(line(title(graph)), width)
     for place, port in enumerate(graph.ports):
-        port_line = line(port_phrase(graph, port, plain=plain), "fault" if port.root else "text")
+        port_line = line(port_phrase(graph, port), "fault" if port.root else "text")
         lines += wrapped_line(port_line, width)
-        lines += _flow_lines(graph, port, width, plain=plain)
+        lines += _flow_lines(graph, port, width)
         after = [edge.after for edge in graph.after(port.label)]
         if place + 1 < len(graph.ports) and graph.ports[place + 1].label in after:
-            lines.append(line(f"    {(PLAIN if plain else GLYPHS).down}"))
+            lines.append(line("    ↓"))
     lines += [part for text in notes(graph) for part in wrapped_line(line(text), width)]
-    return ascii_units(lines) if plain else lines
+    return lines
 
 
 def title(graph: Provenance) -> str:
@@ -44,9 +44,9 @@ def title(graph: Provenance) -> str:
     )
 
 
-def port_phrase(graph: Provenance, port: PortNode, *, plain: bool = False) -> str:
+def port_phrase(graph: Provenance, port: PortNode) -> str:
     """`SW5P2  paused 2.45 ms, waits for SW1P1 (0.34)`."""
-    mark = (PLAIN if plain else GLYPHS).mark if port.root else " "
+    mark = "▶" if port.root else " "
     wide = max(len(one.label) for one in graph.ports)
     parts = []
     if port.paused_ns:
@@ -54,7 +54,7 @@ def port_phrase(graph: Provenance, port: PortNode, *, plain: bool = False) -> st
     if port.depth and port.depth >= 1:
         parts.append(f"queue of {format_number(round(port.depth))} packets")
     waits = [
-        edge.after if edge.weight is None else f"{edge.after} ({edge.weight:.2f})"
+        edge.after if edge.weight is None else f"{edge.after} ({percent(edge.weight)})"
         for edge in graph.after(port.label)
     ]
     if waits:
@@ -65,9 +65,7 @@ def port_phrase(graph: Provenance, port: PortNode, *, plain: bool = False) -> st
     return f"{mark} {port.label:<{wide}}  {', '.join(parts) or 'no data'}"
 
 
-def _flow_lines(
-    graph: Provenance, port: PortNode, width: int, *, plain: bool = False
-) -> Iterator[Line]:
+def _flow_lines(graph: Provenance, port: PortNode, width: int) -> Iterator[Line]:
     """The flows at a port, with their part of its queue as a bar."""
     edges = [edge for edge in graph.at(port.label) if edge.fills > 0]
     total = sum(edge.fills for edge in edges)
@@ -75,7 +73,7 @@ def _flow_lines(
     wide = min(max((len(names[edge.flow]) for edge in edges), default=0), 30)
     for edge in edges if port.depth and port.depth >= 1 else ():
         share = edge.fills / total
-        bar = ("#" if plain else "█") * max(round(share * _BAR), 1 if share > 0.02 else 0)
+        bar = "█" * max(round(share * _BAR), 1 if share > 0.02 else 0)
         name, member = names[edge.flow][:wide], ""
         if name.endswith(_MEMBER):
             name, member = name.removesuffix(_MEMBER), _MEMBER

@@ -72,6 +72,7 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     seen = coverage_words.seen_phrase(diagnosis.coverage)
     evidence = words.evidence_phrase(diagnosis.since_ns, diagnosis.until_ns)
     page.flow((f"{job} · {seen} · {evidence}", "dim"))
+    page.section("Not certain", words.doubts(diagnosis)[1:] if diagnosis.suspects else [])
     others = diagnosis.suspects[1 : 1 + _MOST_IN_SHORT]
     page.section("Other suspects", [words.suspicion(one) for one in others])
     shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)

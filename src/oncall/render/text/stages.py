@@ -2,7 +2,7 @@
 
 A box is a letter, its micro-batch and a line: `F3━━━━━`. On the critical path letters are capitals
 and lines are heavy; what is beyond the expected time of a blamed box is solid. So nothing hangs on
-colour, and in ASCII alone it reads the same.
+colour.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import groupby
 from oncall.core.nodeset import fold_ranks
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
-from oncall.render.text.lines import Line, ascii_units, line, time_axis, wrapped_line
+from oncall.render.text.lines import Line, line, time_axis, wrapped_line
 from oncall.views.stages.timeline import (
     COMPUTE,
     LETTERS,
@@ -32,11 +32,8 @@ _NODES_FROM = 110  # columns, from which on a lane names its node
 _LEAST = 16
 
 
-def timeline_lines(
-    timeline: Timeline, width: int = 80, most: int = 64, *, plain: bool = False
-) -> list[Line]:
+def timeline_lines(timeline: Timeline, width: int = 80, most: int = 64) -> list[Line]:
     """A line for each lane, with the time it was idle; above what is drawn, below what it means."""
-    glyphs = PLAIN if plain else GLYPHS
     shown = compact(timeline, most)
     names = [lane_name(shown, lane, width) for lane in shown.lanes]
     room = max(map(len, names), default=0) + 3
@@ -48,14 +45,13 @@ def timeline_lines(
         f"without a task",
     ]
     for lane, name in zip(shown.lanes, names, strict=True):
-        mark = glyphs.mark if lane.blamed else " "
-        cells = "".join(run.text for run in lane_runs(shown, lane, columns, plain=plain))
+        mark = "▶" if lane.blamed else " "
+        cells = "".join(run.text for run in lane_runs(shown, lane, columns))
         lines.append(f"{mark} {name:<{room - 2}}{cells}{idle_share(shown, lane):>{_IDLE}.0%}")
     lines.append(" " * room + axis(shown, columns))
-    lines += legend(shown, plain=plain)
-    lines += [f"{glyphs.mark} {what}" for what in blamed_sentences(shown)]
-    parts = [part for text in lines for part in wrapped_line(line(text.rstrip()), width, 2)]
-    return ascii_units(parts) if plain else parts
+    lines += legend(shown)
+    lines += [f"▶ {what}" for what in blamed_sentences(shown)]
+    return [part for text in lines for part in wrapped_line(line(text.rstrip()), width, 2)]
 
 
 def title(timeline: Timeline) -> str:
@@ -71,7 +67,8 @@ def title(timeline: Timeline) -> str:
         return f"{what}: no progress for {still}{_baseline(timeline, None)}"
     if taken is None:
         since = timeline.shown_ns[1] - timeline.started_ns
-        return f"{what}: not finished after {format_duration(since)}{_baseline(timeline, None)}"
+        recorded = f"not finished, recorded for {format_duration(since)}"
+        return f"{what}: {recorded}{_baseline(timeline, None)}"
     return f"{what}: {format_duration(taken)}{_baseline(timeline, taken)}"
 
 
@@ -98,9 +95,8 @@ def axis(timeline: Timeline, columns: int) -> str:
     return time_axis(0, last - first, columns)
 
 
-def legend(timeline: Timeline, *, plain: bool = False) -> Iterator[str]:
+def legend(timeline: Timeline) -> Iterator[str]:
     """What letters and lines mean, of those that are there."""
-    glyphs = PLAIN if plain else GLYPHS
     tasks = {box.task for box in timeline.boxes()}
     parts = [
         f"{LETTERS[task]} {MEANINGS[task]}"
@@ -108,16 +104,13 @@ def legend(timeline: Timeline, *, plain: bool = False) -> Iterator[str]:
         if task in tasks and task not in ("other", "garbage")
     ]
     if tasks & set(TRANSFERS):
-        parts.append(f"{glyphs.transfer} send or receive")
+        parts.append("· send or receive")
     parts.append("blank: bubble")
     yield "; ".join(parts)
     if timeline.path():
-        yield (
-            f"F{glyphs.critical}{glyphs.critical} on the critical path, "
-            f"f{glyphs.other}{glyphs.other} off it; the number is the micro-batch"
-        )
+        yield ("F━━ on the critical path, f── off it; the number is the micro-batch")
     if timeline.blamed():
-        yield f"{glyphs.mark} blamed; {glyphs.beyond} over the expected time"
+        yield "▶ blamed; █ over the expected time"
     if timeline.left_out:
         yield f"{timeline.left_out} more ranks not shown"
     if timeline.clock_error_ns:
@@ -164,22 +157,6 @@ def length_phrase(box: Box) -> str:
 
 
 @dataclass(frozen=True)
-class Glyphs:
-    """What lines are drawn with."""
-
-    critical: str
-    other: str
-    transfer: str
-    beyond: str
-    going_on: str
-    mark: str
-
-
-GLYPHS = Glyphs(critical="━", other="─", transfer="·", beyond="█", going_on="▶", mark="▶")
-PLAIN = Glyphs(critical="=", other="-", transfer=".", beyond="#", going_on=">", mark=">")
-
-
-@dataclass(frozen=True)
 class Run:
     """Neighbouring columns that show the same: `box` is None where nothing is known to run.
     `beyond`: the part past its expected time."""
@@ -189,10 +166,9 @@ class Run:
     beyond: bool = False
 
 
-def lane_runs(timeline: Timeline, lane: Lane, columns: int, *, plain: bool = False) -> list[Run]:
+def lane_runs(timeline: Timeline, lane: Lane, columns: int) -> list[Run]:
     """The lane in exactly `columns` columns. A box shorter than a column has one, unless a box
     that matters more has it; so every box that is blamed or critical is seen."""
-    glyphs = PLAIN if plain else GLYPHS
     first, last = timeline.shown_ns
     owner: list[int] = [-1] * columns
     for number in sorted(range(len(lane.boxes)), key=lambda one: _weight(lane.boxes[one])):
@@ -212,7 +188,7 @@ def lane_runs(timeline: Timeline, lane: Lane, columns: int, *, plain: bool = Fal
                 limit = round((due - first) * columns / (last - first))
             elif box.blamed and box.ended_ns is None:
                 limit = place + len(label(box, timeline.chunks))
-            runs += _box_runs(box, place, width, limit, timeline.chunks, glyphs)
+            runs += _box_runs(box, place, width, limit, timeline.chunks)
         place += width
     return runs
 
@@ -247,23 +223,21 @@ def _weight(box: Box) -> tuple[bool, bool, bool, bool, int]:
     return box.blamed, box.critical, not moment, box.task not in TRANSFERS, -(box.duration_ns or 0)
 
 
-def _box_runs(
-    box: Box, place: int, width: int, limit: int, chunks: int, glyphs: Glyphs
-) -> Iterator[Run]:
+def _box_runs(box: Box, place: int, width: int, limit: int, chunks: int) -> Iterator[Run]:
     if box.task in TRANSFERS:
-        yield Run((glyphs.beyond if box.blamed else glyphs.transfer) * width, box, box.blamed)
+        yield Run(("█" if box.blamed else "·") * width, box, box.blamed)
         return
     within = min(max(limit - place, 1), width)
     # A number cut short would be another micro-batch; the chunk can be left out.
     choices = (label(box, chunks), label(box, 1), label(box, 1)[0])
     text = next(one for one in choices if len(one) <= within)
-    fill = glyphs.critical if box.critical else glyphs.other
+    fill = "━" if box.critical else "─"
     line = text + fill * (within - len(text))
     if box.ended_ns is None and within == width > 1:
-        line = line[:-1] + glyphs.going_on
+        line = line[:-1] + "▶"
     yield Run(line, box)
     if within < width:
-        beyond = glyphs.beyond * (width - within)
+        beyond = "█" * (width - within)
         if box.ended_ns is None:
-            beyond = beyond[:-1] + glyphs.going_on
+            beyond = beyond[:-1] + "▶"
         yield Run(beyond, box, beyond=True)

@@ -10,7 +10,6 @@ from oncall.render.text.lines import (
     Line,
     Span,
     Style,
-    ascii_units,
     joined,
     line,
     line_of,
@@ -18,7 +17,6 @@ from oncall.render.text.lines import (
     wrapped_line,
 )
 from oncall.render.text.provenance import ROOT_KINDS
-from oncall.render.text.waiting import GLYPHS, PLAIN
 from oncall.views.network.topology import Cable, Device, Hop, Root, Topology
 from oncall.views.words import percent
 
@@ -35,15 +33,15 @@ class _Placed:
     left_out: int
 
 
-def topology_lines(shown: Topology, width: int = 80, *, plain: bool = False) -> list[Line]:
+def topology_lines(shown: Topology, width: int = 80) -> list[Line]:
     """Tiers from the top down to hosts, then the way port by port."""
     lines = [line(part) for text in title(shown) for part in wrapped(text, width)]
-    lines += tier_lines(shown, width, plain=plain)
-    lines += [Line(), *way_lines(shown, width, plain=plain)]
-    return ascii_units(lines) if plain else lines
+    lines += tier_lines(shown, width)
+    lines += [Line(), *way_lines(shown, width)]
+    return lines
 
 
-def tier_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line]:
+def tier_lines(shown: Topology, width: int) -> list[Line]:
     """The tiers alone, with what their signs mean."""
     placed = [
         _place(tier, left_out, width)
@@ -54,9 +52,9 @@ def tier_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line
         lines.append(_tier_line(tier, placed[tier], width))
         if tier:
             tracks = list(_tracks(shown.cables, placed[tier], placed[tier - 1]))
-            lines += track_lines(tracks, width, plain=plain) if tracks else [Line()]
+            lines += track_lines(tracks, width) if tracks else [Line()]
     if shown.tiers:
-        lines += wrapped_line(_legend(shown, plain), width)
+        lines += wrapped_line(_legend(shown), width)
     return lines
 
 
@@ -72,15 +70,14 @@ def title(shown: Topology) -> Iterator[str]:
     yield f"The congestion starts at {root.label}{host}: {kind}{seen}"
 
 
-def way_lines(shown: Topology, width: int, *, plain: bool = False) -> list[Line]:
+def way_lines(shown: Topology, width: int) -> list[Line]:
     """The ports from the victim to the root, and the other places where waiting begins."""
     if shown.root is None:
         return []
     wide = max(len(hop.label) for hop in shown.root.hops)
-    mark = (PLAIN if plain else GLYPHS).mark
     lines: list[Line] = []
     for hop in shown.root.hops:
-        begin = mark if hop.is_root else " "
+        begin = "▶" if hop.is_root else " "
         phrase = f"{begin} {hop.label:<{wide}}  {hop_phrase(hop, shown.root)}"
         lines += wrapped_line(line(phrase, "fault" if hop.is_root else "text"), width)
     for root in shown.roots[1:4]:
@@ -177,7 +174,7 @@ def _offset(numbers: list[int], number: int) -> int:
     return 2 * numbers.index(number) - (len(numbers) - 1)
 
 
-def _legend(shown: Topology, plain: bool) -> Line:
+def _legend(shown: Topology) -> Line:
     parts: list[Line] = []
     if any(device.role == "root" for tier in shown.tiers for device in tier):
         parts.append(line("[ ] where the congestion starts"))
@@ -186,10 +183,10 @@ def _legend(shown: Topology, plain: bool) -> Line:
     if any(device.role == "victim" for tier in shown.tiers for device in tier):
         parts.append(line("< > sends the late step"))
     if any(cable.paused for cable in shown.cables):
-        glyph = Span("|" if plain else "┃", "fault")
+        glyph = Span("┃", "fault")
         parts.append(Line((glyph, Span(" PFC pauses, towards the paused port"))))
     if any(cable.flow and not cable.paused for cable in shown.cables):
-        parts.append(line(f"{':' if plain else '│'} path of the late step"))
+        parts.append(line(f"{'│'} path of the late step"))
     if any(shown.left_out):
         parts.append(line("+ how many more of a tier are not shown"))
     return joined(parts, "; ")
@@ -199,8 +196,6 @@ _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _SHAPES = (_UP | _DOWN, _LEFT | _RIGHT, _DOWN | _RIGHT, _DOWN | _LEFT, _UP | _RIGHT, _UP | _LEFT)
 _LIGHT = dict(zip(_SHAPES, "│─╭╮╰╯", strict=True))
 _HEAVY = dict(zip(_SHAPES, "┃━┏┓┗┛", strict=True))
-_PLAIN_LIGHT = dict(zip(_SHAPES, ":.....", strict=True))
-_PLAIN_HEAVY = dict(zip(_SHAPES, "|-++++", strict=True))
 
 _Cell = tuple[str, Style]
 _EMPTY: _Cell = (" ", "text")
@@ -217,7 +212,7 @@ class Track:
     head: str | None = None
 
 
-def track_lines(tracks: Sequence[Track], width: int, *, plain: bool = False) -> list[Line]:
+def track_lines(tracks: Sequence[Track], width: int) -> list[Line]:
     """The rows between two rows of names; heavy lines are drawn over light ones, and are what the
     picture is about."""
     bent = [track for track in tracks if track.top != track.bottom]
@@ -228,17 +223,13 @@ def track_lines(tracks: Sequence[Track], width: int, *, plain: bool = False) -> 
     cells = [[_EMPTY] * width for _ in range(height)]
     for track in sorted(tracks, key=lambda one: one.heavy):
         row = rows.get(id(track), height)
-        shapes = (
-            (_PLAIN_HEAVY if track.heavy else _PLAIN_LIGHT)
-            if plain
-            else (_HEAVY if track.heavy else _LIGHT)
-        )
+        shapes = _HEAVY if track.heavy else _LIGHT
         style: Style = "fault" if track.heavy else "text"
         _draw(cells, track, row, {shape: (glyph, style) for shape, glyph in shapes.items()})
         if track.head == "down":
-            cells[-1][track.bottom] = ("v" if plain else "▼", style)
+            cells[-1][track.bottom] = ("▼", style)
         elif track.head == "up":
-            cells[0][track.top] = ("^" if plain else "▲", style)
+            cells[0][track.top] = ("▲", style)
     return [_row(row) for row in cells]
 
 

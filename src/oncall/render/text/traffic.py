@@ -1,6 +1,6 @@
 """Rate curves and traffic maps as lines of text, at most `width` columns wide.
 
-`plain` uses ASCII alone. Whatever is drawn says its scale, and what a blank and a dot mean.
+Whatever is drawn says its scale, and what a blank and a dot mean.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from oncall.core.nodeset import fold_ranks
 from oncall.core.units import format_bytes, format_duration, format_rate
-from oncall.render.text.lines import Line, ascii_units, line, wrapped_line
+from oncall.render.text.lines import Line, line, wrapped_line
 from oncall.views.traffic.rate_curves import (
     OperationTraffic,
     RateCurves,
@@ -23,19 +23,14 @@ from oncall.views.traffic.rate_curves import (
     rate_curves,
 )
 
-_BLOCKS, _BLOCKS_PLAIN = " ▁▂▃▄▅▆▇█", " _.,-~=*#"
-_SHADES, _SHADES_PLAIN = "·░▒▓█", ".:+*#"
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_SHADES = "·░▒▓█"
 _FIGURES = 21  # of a line of curves: rate and time, with what parts them
 _LEAST_BINS = 16
 
 
 def curve_lines(
-    traffic: OperationTraffic,
-    width: int = 80,
-    most: int = 64,
-    resolution_ns: int | None = None,
-    *,
-    plain: bool = False,
+    traffic: OperationTraffic, width: int = 80, most: int = 64, resolution_ns: int | None = None
 ) -> list[Line]:
     """A line for each rank with its curve, actual rate and actual communication time."""
     shown = compact(traffic, most)
@@ -49,25 +44,22 @@ def curve_lines(
         f"{format_rate(curves.top_bytes_per_s)}",
     ]
     for row, one in enumerate(shown.senders):
-        mark = (">" if plain else "▶") if one.rank in traffic.blamed else " "
+        mark = "▶" if one.rank in traffic.blamed else " "
         lines.append(
-            f"{mark} {f'rank {one.rank}':<{label - 1}}{_curve(curves, row, plain)}"
-            f"{_figures(one)}".rstrip()
+            f"{mark} {f'rank {one.rank}':<{label - 1}}{_curve(curves, row)}{_figures(one)}".rstrip()
         )
     lines.append(" " * (label + 1) + _axis(curves, bins))
-    lines += _legend(traffic, shown, plain)
-    wrapped = [part for text in lines for part in wrapped_line(line(text), width, 2)]
-    return ascii_units(wrapped) if plain else wrapped
+    lines += _legend(traffic, shown)
+    return [part for text in lines for part in wrapped_line(line(text), width, 2)]
 
 
-def _curve(curves: RateCurves, row: int, plain: bool) -> str:
+def _curve(curves: RateCurves, row: int) -> str:
     """One curve in glyphs, its start and end in brackets."""
-    blocks = _BLOCKS_PLAIN if plain else _BLOCKS
     one, rates = curves.traffic.senders[row], curves.rate[row]
     share = np.nan_to_num(rates / curves.top_bytes_per_s)
-    level = np.ceil(np.clip(share, 0, 1) * (len(blocks) - 1) - 1e-9).astype(int)
+    level = np.ceil(np.clip(share, 0, 1) * (len(_BLOCKS) - 1) - 1e-9).astype(int)
     glyphs = [
-        ("?" if plain else "·") if math.isnan(rate) else blocks[high]
+        "·" if math.isnan(rate) else _BLOCKS[high]
         for rate, high in zip(rates.tolist(), level.tolist(), strict=True)
     ]
     if one.started_ns is not None:
@@ -104,11 +96,11 @@ def _axis(curves: RateCurves, bins: int) -> str:
     return "".join(axis).rstrip()
 
 
-def _legend(traffic: OperationTraffic, shown: OperationTraffic, plain: bool) -> Iterator[str]:
-    parts = [f"{'>' if plain else '▶'} blamed"] if traffic.blamed else []
+def _legend(traffic: OperationTraffic, shown: OperationTraffic) -> Iterator[str]:
+    parts = ["▶ blamed"] if traffic.blamed else []
     parts += ["[ ] its start and end", "blank: nothing sent"]
     if not all(one.recorded for one in shown.senders):
-        parts.append(f"{'?' if plain else '·'} no data")
+        parts.append("· no data")
     if any(one.undercount for one in shown.senders):
         parts.append(">= some events were lost")
     yield "; ".join([*parts, "at the right: rate and time without gaps"])
@@ -120,26 +112,25 @@ def _legend(traffic: OperationTraffic, shown: OperationTraffic, plain: bool) -> 
 # ------------------------------------------------------------------------ map
 
 
-def map_lines(traffic: TrafficMap, width: int = 80, *, plain: bool = False) -> list[Line]:
+def map_lines(traffic: TrafficMap, width: int = 80) -> list[Line]:
     """Rows send to columns; a cell is shaded by its bytes against the fullest."""
     if not traffic.groups:
         return [line(f"{traffic.title}: no traffic between known ranks")]
     shown = folded(traffic, max((width - 34) // 2, 8))
-    shades = _SHADES_PLAIN if plain else _SHADES
     label = max(len(one) for one in shown.labels)
     top = int(shown.bytes.max(initial=0))
     lines = [
         f"Traffic between ranks in {shown.title}",
-        f"rows send to columns, a cell up to {format_bytes(top)}: {' '.join(shades)}, "
-        f"{shades[0]} nothing",
+        f"rows send to columns, a cell up to {format_bytes(top)}: {' '.join(_SHADES)}, "
+        f"{_SHADES[0]} nothing",
     ]
     columns = len(shown.groups)
     lines.append(" " * (label + 3) + f"{'to':<{2 * columns}}{'sent':>10}{'received':>11}")
     received, median = shown.received(), float(np.median(shown.received()))
-    level = np.ceil(shown.bytes / max(top, 1) * (len(shades) - 1)).astype(int)
+    level = np.ceil(shown.bytes / max(top, 1) * (len(_SHADES) - 1)).astype(int)
     for row, name in enumerate(shown.labels):
-        mark = (">" if plain else "▶") if shown.is_blamed(row) else " "
-        cells = "".join(shades[at] * 2 for at in level[row].tolist())
+        mark = "▶" if shown.is_blamed(row) else " "
+        cells = "".join(_SHADES[at] * 2 for at in level[row].tolist())
         times = received[row] / median if median else math.nan
         uneven = f" {times:4.2g} x" if math.isfinite(times) and abs(times - 1) >= 0.1 else ""
         totals = (shown.bytes[row].sum(), received[row])
@@ -148,7 +139,7 @@ def map_lines(traffic: TrafficMap, width: int = 80, *, plain: bool = False) -> l
     each = len(shown.groups[0])
     notes = [f"each row and column is {each} ranks"] if each > 1 else []
     if traffic.blamed:
-        notes.append(f"{'>' if plain else '▶'} blamed")
+        notes.append("▶ blamed")
     if traffic.unplaced_bytes:
         notes.append(f"{format_bytes(traffic.unplaced_bytes)} went to unknown peers")
     if any(text.endswith(" x") for text in lines):

@@ -9,7 +9,7 @@ from typing import Literal
 
 from oncall.core.printable import clean
 from oncall.core.units import format_duration
-from oncall.render.text.lines import Line, ascii_units, line, time_axis, wrapped
+from oncall.render.text.lines import Line, line, time_axis, wrapped
 from oncall.views.network.waiting import Lane, Link, Step, WaitingGraph, chain
 
 _LEAST = 16
@@ -17,7 +17,7 @@ _WIDEST_NAME = 28
 _MOST_ALONE = 8  # late steps of the chain with a line of their own
 
 
-def waiting_lines(graph: WaitingGraph, width: int = 80, *, plain: bool = False) -> list[Line]:
+def waiting_lines(graph: WaitingGraph, width: int = 80) -> list[Line]:
     """A line a sender, to scale; below, the critical path from its first step to its last."""
     names = [lane_name(lane) for lane in graph.lanes]
     room = min(max(map(len, names), default=0), _WIDEST_NAME) + 3
@@ -27,17 +27,16 @@ def waiting_lines(graph: WaitingGraph, width: int = 80, *, plain: bool = False) 
         *wrapped(title(graph), width),
         f"{format_duration((last - first) / columns)} per column",
     ]
-    mark = (PLAIN if plain else GLYPHS).mark
     for lane, name in zip(graph.lanes, names, strict=True):
-        cells = "".join(run.text for run in lane_runs(graph, lane, columns, plain=plain))
-        begin = f"{mark if lane.blamed else ' '} {name[:_WIDEST_NAME]:<{room - 2}}"
+        cells = "".join(run.text for run in lane_runs(graph, lane, columns))
+        begin = f"{'▶' if lane.blamed else ' '} {name[:_WIDEST_NAME]:<{room - 2}}"
         lines.append(f"{begin}{cells}".rstrip())
     lines.append(" " * room + axis(graph, columns))
-    lines += [part for text in legend(graph, plain=plain) for part in wrapped(text, width)]
+    lines += [part for text in legend(graph) for part in wrapped(text, width)]
     lines += ["", "Critical path; each step waits for the one above it:"]
-    lines += chain_lines(graph, width, plain=plain)
+    lines += chain_lines(graph, width)
     drawn = [line(text) for text in lines]
-    return ascii_units(drawn) if plain else drawn
+    return drawn
 
 
 def title(graph: WaitingGraph) -> str:
@@ -50,7 +49,7 @@ def title(graph: WaitingGraph) -> str:
         if of.lost_ns > 0 and of.took_ns
         else "no step of its critical path was late"
     )
-    return f"{clean(of.name)}: {took}, {lost}".replace("%)", " %)")
+    return f"{clean(of.name[:1].upper() + of.name[1:])}: {took}, {lost}".replace("%)", " %)")
 
 
 def lane_name(lane: Lane) -> str:
@@ -64,19 +63,18 @@ def axis(graph: WaitingGraph, columns: int) -> str:
     return time_axis(first, last, columns)
 
 
-def legend(graph: WaitingGraph, *, plain: bool = False) -> Iterator[str]:
+def legend(graph: WaitingGraph) -> Iterator[str]:
     """What the lines mean, of those that are there."""
-    glyphs = PLAIN if plain else GLYPHS
     steps = [step for lane in graph.lanes for step in lane.steps]
-    parts = [f"4{glyphs.critical}{glyphs.critical} step 4, on the critical path"]
+    parts = ["4━━ step 4, on the critical path"]
     if not all(step.critical for step in steps):
-        parts.append(f"4{glyphs.other}{glyphs.other} off it")
+        parts.append("4── off it")
     if any(step.late and step.critical for step in steps):
-        parts.append(f"{glyphs.beyond} over the expected time")
+        parts.append("█ over the expected time")
     if any(step.late and not step.critical for step in steps):
-        parts.append(f"{glyphs.beyond_other} the same off the path")
+        parts.append("▒ the same off the path")
     if any(step.waited_for == "data" for step in steps):
-        parts.append(f"{glyphs.waits} waits for the data to send on")
+        parts.append("· waits for the data to send on")
     yield "; ".join(parts)
     if graph.left_out:
         yield f"{graph.left_out:,} more ranks not shown"
@@ -89,15 +87,14 @@ def legend(graph: WaitingGraph, *, plain: bool = False) -> Iterator[str]:
 # ----------------------------------------------------------------------- chain
 
 
-def chain_lines(graph: WaitingGraph, width: int, *, plain: bool = False) -> list[str]:
+def chain_lines(graph: WaitingGraph, width: int) -> list[str]:
     """The critical path: late steps alone, others folded."""
     links = chain(graph.path, _MOST_ALONE)
-    phrases = [(steps_phrase(link), way_phrase(link, plain), times_phrase(link)) for link in links]
+    phrases = [(steps_phrase(link), way_phrase(link), times_phrase(link)) for link in links]
     wide = [max(len(row[place]) for row in phrases) for place in (0, 1)]
-    mark = (PLAIN if plain else GLYPHS).mark
     lines: list[str] = []
     for link, (name, way, times) in zip(links, phrases, strict=True):
-        reported_link = f"{mark if link.late else ' '} {name:<{wide[0]}}  {way:<{wide[1]}}  {times}"
+        reported_link = f"{'▶' if link.late else ' '} {name:<{wide[0]}}  {way:<{wide[1]}}  {times}"
         lines += wrapped(reported_link, width)
     return lines
 
@@ -108,12 +105,10 @@ def steps_phrase(link: Link) -> str:
     return f"step {first}" if len(link.steps) == 1 else f"steps {first}-{last}"
 
 
-def way_phrase(link: Link, plain: bool = False) -> str:
+def way_phrase(link: Link) -> str:
     """`13→14 (host13→host14)`; of several steps the first sender and the last receiver."""
-    arrow = (PLAIN if plain else GLYPHS).arrow
     first, last = link.steps[0], link.steps[-1]
-    between = f"{arrow}…{arrow}" if len(link.steps) > 1 and first.pair != last.pair else arrow
-    between = between.replace("…", "..") if plain else between
+    between = "→…→" if len(link.steps) > 1 and first.pair != last.pair else "→"
     nodes = f" ({first.src_node}{between}{last.dst_node})" if first.src_node else ""
     return f"{first.src}{between}{last.dst}{nodes}"
 
@@ -144,25 +139,6 @@ Cell = tuple[str, Look, Step | None]
 
 
 @dataclass(frozen=True)
-class Glyphs:
-    """What a picture is made of."""
-
-    critical: str = "━"
-    other: str = "─"
-    beyond: str = "█"
-    beyond_other: str = "▒"
-    waits: str = "·"
-    mark: str = "▶"
-    down: str = "↓"
-    arrow: str = "→"
-    over: str = "×"
-
-
-GLYPHS = Glyphs()
-PLAIN = Glyphs("=", "-", "#", "%", ".", ">", "v", "->", "x")
-
-
-@dataclass(frozen=True)
 class Run:
     """Columns of one look and one step; of none where nothing was sent."""
 
@@ -171,17 +147,16 @@ class Run:
     step: Step | None = None
 
 
-def lane_runs(graph: WaitingGraph, lane: Lane, columns: int, *, plain: bool = False) -> list[Run]:
+def lane_runs(graph: WaitingGraph, lane: Lane, columns: int) -> list[Run]:
     """A lane in `columns` cells. A step begins with its number; what it takes beyond its expected
     time is filled; dots are time in which it waited for what it sends on."""
-    glyphs = PLAIN if plain else GLYPHS
     cells: list[Cell] = [(" ", "idle", None)] * columns
     for before, step in pairwise(lane.steps):
         if step.waited_for == "data":
             first, last = (column(graph, at, columns) for at in (before.ended_ns, step.started_ns))
-            cells[first:last] = [(glyphs.waits, "waits", None)] * max(last - first, 0)
+            cells[first:last] = [("·", "waits", None)] * max(last - first, 0)
     for step in sorted(lane.steps, key=lambda one: (one.critical, one.late)):
-        _put(cells, graph, step, glyphs)
+        _put(cells, graph, step)
     return [
         Run("".join(cell[0] for cell in group), look, step)
         for (look, step), group in (
@@ -196,7 +171,7 @@ def column(graph: WaitingGraph, at_ns: int, columns: int) -> int:
     return min(max((at_ns - first) * columns // max(last - first, 1), 0), columns)
 
 
-def _put(cells: list[Cell], graph: WaitingGraph, step: Step, glyphs: Glyphs) -> None:
+def _put(cells: list[Cell], graph: WaitingGraph, step: Step) -> None:
     """A step over whatever is there, at least a cell wide."""
     columns = len(cells)
     first = min(column(graph, step.started_ns, columns), columns - 1)
@@ -204,8 +179,8 @@ def _put(cells: list[Cell], graph: WaitingGraph, step: Step, glyphs: Glyphs) -> 
     due = last
     if step.late and step.expected_ns is not None:
         due = max(column(graph, step.started_ns + int(step.expected_ns), columns), first)
-    line = glyphs.critical if step.critical else glyphs.other
-    filled = glyphs.beyond if step.critical else glyphs.beyond_other
+    line = "━" if step.critical else "─"
+    filled = "█" if step.critical else "▒"
     ordinary: Look = "critical" if step.critical else "other"
     for place in range(first, last):
         beyond = place >= due

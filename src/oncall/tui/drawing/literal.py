@@ -21,7 +21,7 @@ from textual.content import Content
 from textual.filter import LineFilter
 from textual.widgets import DataTable, Static
 
-from oncall.core.printable import LONGEST_LINE, harmless, is_harmless, shortened
+from oncall.core.printable import LONGEST_LINE, harmless, is_harmless, shortened, to_ascii
 
 Shown = str | Text | Group | Table
 
@@ -117,47 +117,11 @@ def _as_wide(text: str) -> str:
     return set_cell_size(kept, cell_len(text))  # of what was joined, the parts are wider
 
 
-_SAME = {
-    "│┃║▏▎▍▌▋▊▐▕┆┊": "|",
-    "─━═▁▔╌┈": "-",
-    "┌┐└┘├┤┬┴┼╭╮╰╯╔╗╚╝┏┓┗┛": "+",
-    "█▇▆▅▉▓": "#",
-    "▄▃▀▒": "=",
-    "▂": "_",
-    "░": "?",
-    "▫": ",",
-    "·•∙": ".",
-    "●◉▪": "o",
-    "○◌": "o",
-    "✖✗×": "x",
-    "▲△": "^",
-    "▼▽": "v",
-    "▶►→›❯": ">",
-    "◀◄←‹": "<",
-    "✔✓": "+",
-    "…": ".",
-    "❚": "|",
-    "⏸": "|",
-    "“”„": '"',
-    "‘’": "'",
-    "–—−": "-",
-    "µμ": "u",
-    "α": "a",
-    "β": "b",
-}
-_ASCII = str.maketrans({glyph: plain for glyphs, plain in _SAME.items() for glyph in glyphs})
-
-
-def to_ascii(text: str) -> str:
-    """`text` in as many cells of ASCII; what has no likeness is `?`."""
-    if text.isascii():
-        return text
-    text = text.translate(_ASCII)
-    return "".join(c if c.isascii() else "?" * cell_len(c) for c in text)
-
-
 class AsciiFilter(LineFilter):
     """Applied to all that is drawn, borders and scroll bars included."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
-        return [Segment(to_ascii(text), style, control) for text, style, control in segments]
+        return [
+            Segment(set_cell_size(to_ascii(text), cell_len(text)), style, control)
+            for text, style, control in segments
+        ]

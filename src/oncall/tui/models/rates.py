@@ -23,9 +23,8 @@ _COARSE_NS = (3600 * NS_PER_S, 60 * NS_PER_S, NS_PER_S)
 _ROUND = (1, 1.5, 2, 3, 5, 8, 10, 15)
 _LEAST, _MOST = 1e-300, 1e300  # beyond, powers of ten are no longer floats
 # By eighths of a line, 0 for a rate of zero.
-BLOCKS, BLOCKS_ASCII = "▁▁▂▃▄▅▆▇█", "__,-~=+*#"
-GAP_GLYPH, GAP_ASCII = "·", "."
-THRESHOLD_GLYPH, THRESHOLD_ASCII = "─", "-"
+BLOCKS = "▁▁▂▃▄▅▆▇█"
+GAP_GLYPH, THRESHOLD_GLYPH = "·", "─"
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,14 @@ def scales(series: Sequence[Series], shared: bool = True) -> tuple[Scale, ...]:
         highest[key] = (
             max(highest.get(key, 0.0), top, *marks) if marks else max(highest.get(key, 0.0), top)
         )
-    return tuple(Scale(0.0, nice_ceiling(highest[key])) for key in keys)
+    tops = (_ceiling(highest[key], one.unit) for key, one in zip(keys, series, strict=True))
+    return tuple(Scale(0.0, top) for top in tops)
+
+
+def _ceiling(value: float, unit: str) -> float:
+    """Above a minute, a time is a round number of minutes."""
+    part = 60.0 if unit == "s" and value > 60 else 1.0
+    return part * nice_ceiling(value / part)
 
 
 def span(series: Sequence[Series]) -> tuple[int, int]:
@@ -107,24 +113,19 @@ def levels(values: Floats, scale: Scale, steps: int = 8) -> npt.NDArray[np.int64
     return np.where(np.isnan(values), GAP, level)
 
 
-def line(
-    series: Series, values: Floats, scale: Scale, plain: bool = False
-) -> list[tuple[str, Kind]]:
+def line(series: Series, values: Floats, scale: Scale) -> list[tuple[str, Kind]]:
     """One line of glyphs, a column each: what lies outside the baseline has its own glyphs."""
-    blocks, gap = (BLOCKS_ASCII, GAP_ASCII) if plain else (BLOCKS, GAP_GLYPH)
     outside = outside_band(series, values)
     return [
-        (gap, "gap") if level == GAP else (blocks[level], "outside" if out else "value")
+        (GAP_GLYPH, "gap") if level == GAP else (BLOCKS[level], "outside" if out else "value")
         for level, out in zip(levels(values, scale).tolist(), outside.tolist(), strict=True)
     ]
 
 
 def chart(
-    series: Series, values: Floats, scale: Scale, height: int, plain: bool = False
+    series: Series, values: Floats, scale: Scale, height: int
 ) -> list[list[tuple[str, Kind]]]:
     """`height` lines of glyphs, the top first: bars before the baseline band and the threshold."""
-    blocks, gap = (BLOCKS_ASCII, GAP_ASCII) if plain else (BLOCKS, GAP_GLYPH)
-    rule = THRESHOLD_ASCII if plain else THRESHOLD_GLYPH
     level = levels(values, scale, 8 * height).tolist()
     outside = outside_band(series, values).tolist()
     rows: list[list[tuple[str, Kind]]] = []
@@ -132,13 +133,13 @@ def chart(
         banded = _in_band(series, scale, bottom, height)
         behind: tuple[str, Kind] = (" ", "band" if banded else "empty")
         if series.threshold is not None and _row_of(series.threshold, scale, height) == bottom // 8:
-            behind = (rule, "threshold")
+            behind = (THRESHOLD_GLYPH, "threshold")
         row: list[tuple[str, Kind]] = []
         for high, out in zip(level, outside, strict=True):
             if high == GAP:
-                row.append((gap, "gap") if not bottom else behind)
+                row.append((GAP_GLYPH, "gap") if not bottom else behind)
             elif high > bottom or (not bottom and high == ZERO):
-                row.append((blocks[min(high - bottom, 8)], _bar(out, banded)))
+                row.append((BLOCKS[min(high - bottom, 8)], _bar(out, banded)))
             else:
                 row.append(behind)
         rows.append(row)

@@ -35,6 +35,16 @@ def _commands(state: State) -> list[str]:
     return [one.command for one in state.troubles if one.command]
 
 
+def _with_open(state: State) -> list[JobLine]:
+    """The jobs, the open one with the verdict that its own screens show."""
+    if (shown := state.snapshot) is None:
+        return [*(state.jobs or ())]
+    from oncall.views.ranks.ranks import judged  # brings numpy, which the list does without
+
+    now = shown.diagnosis, shown.ranks, shown.moment.at_ns
+    return [judged(one, *now) if one.job == state.job else one for one in state.jobs or ()]
+
+
 class JobTable(LiteralTable, inherit_bindings=False):
     """Rows with a cursor; `enter` is the screen's."""
 
@@ -77,16 +87,17 @@ class JobsScreen(ConsoleScreen):
         if before is None or state.troubles != before.troubles:
             self._copied = -1
             self._show_troubles(state)
-        if before is None or (state.jobs, state.filter) != (before.jobs, before.filter):
+        listed = state.jobs, state.filter, state.snapshot
+        if before is None or listed != (before.jobs, before.filter, before.snapshot):
             self._fill(state)
 
     def _fill(self, state: State) -> None:
         table = self.query_one(JobTable)
         chosen = self._under_cursor()
-        rows = job_rows(state.jobs or (), state.filter)
+        rows = job_rows(_with_open(state), state.filter)
         table.display = bool(rows)
         styles, room = role_styles(self), max(_LEAST_VERDICT, self.size.width - _OTHER_COLUMNS)
-        severity = {line.job: line.severity for line in state.jobs or ()}
+        severity = {line.job: line.severity for line in _with_open(state)}
         shown: dict[str, Sequence[str | Text]] = {
             job: [name, Text(shortened(verdict, room), styles[severity[job] or "text"]), *others]
             for job, (name, verdict, *others) in rows
@@ -148,9 +159,9 @@ class JobsScreen(ConsoleScreen):
             self.app.open_job(job)
 
 
-COLUMNS = ("job", "verdict", "waiting", "ranks", "nodes", "last evidence", "state")
+COLUMNS = ("job", "verdict", "ranks waiting", "nodes", "state", "last evidence")
 
-_LEAST_VERDICT, _OTHER_COLUMNS = 24, 84  # columns of the terminal
+_LEAST_VERDICT, _OTHER_COLUMNS = 24, 77  # columns of the terminal
 
 _WHAT_TO_TYPE = """\
 R                     try again
@@ -184,11 +195,10 @@ def job_rows(jobs: Sequence[JobLine], filter_text: str = "") -> list[tuple[str, 
             (
                 short(line.job),
                 clean(line.verdict or "…"),
-                f"{line.waiting:,} of {line.ranks:,}" if line.verdict and line.ranks else "?",
-                f"{line.ranks:,}" if line.ranks else "?",
+                f"{line.waiting if line.verdict else '?'} of {line.ranks or '?'}",
                 f"{line.nodes:,}" if line.nodes else "?",
-                "unknown" if line.last_ns is None else instant(line.last_ns),
                 short(line.state),
+                "unknown" if line.last_ns is None else instant(line.last_ns),
             ),
         )
         for line in jobs

@@ -166,7 +166,6 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         self.why_nothing = "still reading"
         self.chosen_key: Hashable | None = None  # None: the worst, whichever it comes to be
         self._answer: Any = None
-        self.lanes.plain = self.app.ascii_only
         self.lanes.focus()
 
     @property
@@ -263,7 +262,7 @@ class LaneScreen(ConsoleScreen, metaclass=AbstractMeta):
         text.append("\n")
         phrase = self.strip_phrase(view)
         room = max(self.size.width - len(phrase) - 5, 10)
-        for glyph, look, here in self.pictures(view).strip(room, self.app.ascii_only):
+        for glyph, look, here in self.pictures(view).strip(room):
             text.append(glyph, looks[look] + Style(reverse=here))
         text.append(f"  {phrase}\n", theme_style(self.app, "muted"))
         if self.lanes.rows:

@@ -61,8 +61,6 @@ instead of the number means no data for the last 10 minutes. ▼ and ▲ mark va
 the baseline. Scales start at zero; v switches between one scale for all of a kind and one per \
 line."""
 
-    plain = False
-
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._scales: dict[str, Scale] = {}
@@ -99,7 +97,7 @@ line."""
         yield padded(cut(clean(row.name), named), named + 1), Style()
         room = max(width - named - _NUMBER - _SIDE - 4, 4)
         values = model.columns_of(row, *self.span, room)
-        yield from _pieces(model.line(row, values, self.scale_of(row), self.plain), self._kinds)
+        yield from _pieces(model.line(row, values, self.scale_of(row)), self._kinds)
         if silent_ns := model.silent_ns(row, self.span[1]):
             # The last number is old: it would be read as if it were of now.
             yield f" {model.gap_phrase(silent_ns):>{_NUMBER - 1}} ", self._kinds["gap"]
@@ -125,11 +123,11 @@ class RateChart(LiteralText):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown: tuple[Series | None, Scale, tuple[int, int], bool] | None = None
+        self._shown: tuple[Series | None, Scale, tuple[int, int]] | None = None
 
-    def show(self, series: Series | None, scale: Scale, span: tuple[int, int], plain: bool) -> None:
+    def show(self, series: Series | None, scale: Scale, span: tuple[int, int]) -> None:
         """Draw it into what there is; None leaves the chart empty."""
-        self._shown = series, scale, span, plain
+        self._shown = series, scale, span
         self._draw()
 
     def on_resize(self) -> None:
@@ -138,7 +136,7 @@ class RateChart(LiteralText):
     def _draw(self) -> None:
         if self._shown is None:
             return
-        series, scale, span, plain = self._shown
+        series, scale, span = self._shown
         width, height = self.content_size.width, self.content_size.height
         if series is None or width < 24 or height < 4:
             self.update("", layout=False)
@@ -151,9 +149,7 @@ class RateChart(LiteralText):
         if deviation := model.deviation_phrase(series, span[1]):
             text.append(f" · {deviation}", muted)
         text.append("\n")
-        rows = model.chart(
-            series, model.columns_of(series, *span, width - side), scale, height - 2, plain
-        )
+        rows = model.chart(series, model.columns_of(series, *span, width - side), scale, height - 2)
         for number, row in enumerate(rows):
             mark = marks[0] if not number else marks[1] if number == len(rows) - 1 else ""
             text.append(mark.rjust(side - 1) + " ", muted)
@@ -226,7 +222,6 @@ class RatesScreen(ConsoleScreen):
         self._finer: str | None = None  # the subject shown at its finest grain
         self._shared = True
         self._said = ""
-        self.query_one(RateList).plain = self.app.ascii_only
         self.query_one(RateList).focus()
 
     # ------------------------------------------------------------------- shown
@@ -270,7 +265,7 @@ class RatesScreen(ConsoleScreen):
     def _draw_chart(self) -> None:
         rates = self.query_one(RateList)
         scale = model.Scale(0.0, 1.0) if rates.row is None else rates.scale_of(rates.row)
-        self.query_one(RateChart).show(rates.row, scale, rates.span, self.app.ascii_only)
+        self.query_one(RateChart).show(rates.row, scale, rates.span)
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:
         message.stop()

@@ -36,7 +36,6 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
 
     state: State
     said: str
-    ascii_only: bool
     log_lines: deque[LogLine]
     known_moments: set[int]
     clock: Callable[[], float]
@@ -64,7 +63,7 @@ class Console(SwitchingApp, metaclass=AbstractMeta):
 
     def write_log(self, text: str, severity: Severity = "info") -> None:
         """Lines in the log."""
-        clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S")
+        clock = datetime.fromtimestamp(self.wall_ns() / 10**9, UTC).strftime("%H:%M:%S UTC")
         self.log_lines.extend(lines_of(clock, text, severity))
 
     @abstractmethod

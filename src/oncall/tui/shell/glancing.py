@@ -33,9 +33,9 @@ class Glancing(Keeping):
 
     def glance_at_next(self) -> None:
         """Have the next of several jobs judged, as long as one looks at the list; running ones once
-        a while."""
-        lines = self.state.jobs or ()
-        if len(lines) < 2 or self.current_mode != "jobs" or self.session.busy:
+        a while, until one of them is open: only its nodes are asked then."""
+        lines, is_open = self.state.jobs or (), self.state.live and self.state.job is not None
+        if len(lines) < 2 or is_open or self.current_mode != "jobs" or self.session.busy:
             return
         for line in lines:
             before_s = self._glanced_s.get(line.job)

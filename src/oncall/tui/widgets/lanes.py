@@ -24,7 +24,7 @@ from oncall.tui.widgets.line_list import LineList
 
 Look = Literal["normal", "late", "open"]
 Strip = list[tuple[str, Look, bool]]
-BLOCKS, BLOCKS_ASCII = "▁▂▃▄▅▆▇█", "_.,-~=*#"
+BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Bar(Protocol):
@@ -69,16 +69,13 @@ def window(count: int, width: int, at: int) -> tuple[int, int]:
     return first, min(count, first + width)
 
 
-def strip(
-    heights: Sequence[tuple[float | None, Look]], width: int, at: int, plain: bool = False
-) -> Strip:
+def strip(heights: Sequence[tuple[float | None, Look]], width: int, at: int) -> Strip:
     """A glyph for each picture that fits, by its height from 0 to 1 (None: not known), its look,
     and whether it is the one drawn, which is number `at`."""
-    blocks = BLOCKS_ASCII if plain else BLOCKS
     first, last = window(len(heights), max(width, 1), at)
     return [
         (
-            "?" if height is None else blocks[min(max(int(height * len(blocks)), 0), 7)],
+            "?" if height is None else BLOCKS[min(max(int(height * len(BLOCKS)), 0), 7)],
             look,
             place == at,
         )
@@ -105,8 +102,8 @@ class Pictures:
         at = self.at + step
         return self.keys[at] if 0 <= at < len(self.keys) else None
 
-    def strip(self, width: int, plain: bool = False) -> Strip:
-        return strip(self.heights, width, self.at, plain)
+    def strip(self, width: int) -> Strip:
+        return strip(self.heights, width, self.at)
 
 
 # ---------------------------------------------------------------------- cursor
@@ -182,7 +179,6 @@ class Lanes(LineList[AnyLane], Generic[AnyDrawing, AnyLane, AnyBar]):
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.plain = False
         self.drawing: AnyDrawing | None = None
         self._pointed: AnyBar | None = None
         self._cursor_ns: int | None = None  # None: where a lane begins to matter

@@ -111,7 +111,7 @@ def label(name: object, role: object, ranks: Iterable[int]) -> str:
     folded = fold_ranks(ranks)
     if len(folded) > _MOST_NAMED:
         folded = folded[: folded.rfind(",", 0, _MOST_NAMED) + 1 or _MOST_NAMED] + "…"
-    return clean(f"{called} {folded}".strip())
+    return clean(f"{called} {folded}".strip(" :"))
 
 
 def view_of(
@@ -228,7 +228,7 @@ def _waits(con: duckdb.DuckDBPyConnection, comm: int) -> Iterable[str]:
     for op, seq, ranks, waited_ns, how, by, in_op, in_seq, name, role in rows:
         key = (op, seq, tuple(ranks), waited_ns)
         if by:
-            elsewhere = f", in {in_op or 'operation'} {in_seq} of {name or role or 'another'}"
+            elsewhere = f", in {in_op or 'operation'} {in_seq} of {label(name, role, ())}"
             silent = ", no data" if how == "silent" else ""
             waits[key].append(ranks_phrase(by) + (elsewhere if in_seq is not None else silent))
         else:

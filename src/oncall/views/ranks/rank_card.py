@@ -17,12 +17,12 @@ from oncall.evidence.incident import Incident
 from oncall.use_case.evidence import stacks_of
 from oncall.views.ranks.communicators import label
 from oncall.views.snapshot import Ranks, RankState, Snapshot, Table
-from oncall.views.words import instant
+from oncall.views.words import instant, ranks_phrase
 
 RELATIONS = ("members", "operations", "frontier")
 MOST_OPERATIONS = 30
 _MOST_COMMUNICATORS = 12
-_COLUMNS = ("seq", "op", "communicator", "took", "state", "size", "entered")  # narrow panes cut
+_COLUMNS = ("seq", "op", "took", "state", "communicator", "size", "entered")  # narrow panes cut
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,10 @@ def _memberships(con: duckdb.DuckDBPyConnection, rank: int) -> Iterator[tuple[st
         [rank],
     ).fetchall()
     for role, name, ranks, entered, done in rows:
-        far = "no collective recorded" if entered is None else f"entered {entered}"
-        far += f", completed {done}" if done is not None else ""
-        yield "member of", f"{label(name, role, ranks)}: {far}"
+        far = "no collective" if entered is None else f"entered {entered:,}"
+        if done is not None:
+            far = f"completed {done:,}" if done == entered else f"{far}, completed {done:,}"
+        yield "member of", f"{label(name, role, ())}, {far}: {ranks_phrase(ranks)}"
 
 
 def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
@@ -120,14 +121,14 @@ def _operations(con: duckdb.DuckDBPyConnection, rank: int) -> Table:
             (
                 seq,
                 call,
-                clean(str(name or role or "")),
                 "" if spent_ns is None else format_duration(spent_ns),
                 "unknown" if done is None else "done" if done else "waiting",
+                clean(str(name or role or "")),
                 "" if size is None else format_bytes(size),
                 "" if entered_ns is None else instant(entered_ns, date=False),
             )
         )
-    return Table(_COLUMNS, tuple(lines), total)
+    return Table(_COLUMNS, tuple(lines), total).filled()
 
 
 READINGS = ("gpu_states", "nic_rates", "host_states", "process_rates", "node_events")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -21,8 +21,8 @@ from oncall.core.diagnosis import Diagnosis, Finding
 from oncall.core.errors import UsageError
 from oncall.core.units import NS_PER_S
 from oncall.evidence.incident import Incident
-from oncall.views.snapshot import Ranks, RankState, Snapshot
-from oncall.views.words import roots
+from oncall.views.snapshot import JobLine, Ranks, RankState, Snapshot
+from oncall.views.words import blaming, headline
 
 if TYPE_CHECKING:
     import duckdb
@@ -169,12 +169,8 @@ def _hung(
 
 
 def _blamed(diagnosis: Diagnosis) -> _Blamed:
-    """Of the worst root causes alone, and of what is for information nobody: were a slow rank as
-    red as the one that stopped the job, all would be."""
-    faults = [one for one in roots(diagnosis) if one.severity != "info"]
-    critical = [one for one in faults if one.severity == "critical"]
-    causes = critical or faults
-    hangs = [one for one in critical if one.fault_class == "hang"]
+    causes = blaming(diagnosis)
+    hangs = [one for one in causes if (one.severity, one.fault_class) == ("critical", "hang")]
     return _Blamed(
         ranks=frozenset(rank for finding in causes for rank in blamed_ranks(finding)),
         nodes=frozenset(
@@ -231,6 +227,13 @@ def _groups(con: duckdb.DuckDBPyConnection, rank: Ints) -> dict[str, Ints]:
         group[np.searchsorted(rank, np.array(members))] = numbers
         groups[role] = group
     return groups
+
+
+def judged(line: JobLine, diagnosis: Diagnosis, ranks: Ranks, at_ns: int | None) -> JobLine:
+    """A job of the list with the verdict of a diagnosis."""
+    glyph, severity, said = headline(diagnosis, at_ns)
+    waiting = int(np.isin(ranks.state, (RankState.HUNG, RankState.WAITING)).sum())
+    return replace(line, verdict=f"{glyph} {said}", severity=severity, waiting=waiting)
 
 
 MEASURES = ("lag", "rate", "temperature", "power", "NIC")

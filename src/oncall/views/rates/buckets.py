@@ -29,6 +29,7 @@ Bools = npt.NDArray[np.bool_]
 MOST_BUCKETS = 240  # wider than most screens
 FINE_BUCKETS = 960
 _LEAST_BUCKET_NS = NS_PER_S // 10
+_FEWEST_BUCKETS = 24  # a dump of a fraction of a second still shows when it stopped
 # A step may be longer than a bucket: silence shorter than this is no gap.
 _SHORTEST_GAP_NS = 10 * NS_PER_S
 SHORTEST_GAP_BUCKETS = 3
@@ -55,9 +56,9 @@ class Buckets:
 
     @classmethod
     def over(cls, first_ns: int, last_ns: int, most: int = MOST_BUCKETS) -> Buckets:
-        """As many as fit on a screen, and none shorter than a tenth of a second."""
+        """As many as fit on a screen, and few shorter than a tenth of a second."""
         span_ns = max(1, last_ns - first_ns)
-        count = min(most, max(1, span_ns // _LEAST_BUCKET_NS))
+        count = min(most, max(_FEWEST_BUCKETS, span_ns // _LEAST_BUCKET_NS))
         return cls(first_ns, span_ns / count, count)
 
     @property

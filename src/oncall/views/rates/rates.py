@@ -31,7 +31,7 @@ from oncall.views.rates.buckets import (
 )
 from oncall.views.rates.job import job_series
 from oncall.views.snapshot import Snapshot
-from oncall.views.words import roots
+from oncall.views.words import blaming
 
 KINDS = ("suspects", "job", "ranks", "nics")
 MOST_SERIES = 32
@@ -81,7 +81,8 @@ def series_of(
             found = list(rates.of_rank(_number(name[0])))
         case _:
             found = list(rates.of_suspects())
-    return tuple(found[:MOST_SERIES])
+    recorded = any(np.isfinite(one.value).any() for one in found)
+    return tuple(found[:MOST_SERIES]) if recorded else ()
 
 
 def recorded_of(incident: Incident, rank: int) -> tuple[str, tuple[int, ...]] | None:
@@ -110,7 +111,6 @@ class _Rates:
         buckets: Buckets,
         thresholds: RateThresholds,
     ) -> None:
-        causes = roots(snapshot.diagnosis)
         ranks = snapshot.ranks
         self._con = con
         self._snapshot = snapshot
@@ -119,6 +119,7 @@ class _Rates:
         # The name alone: which ranks are in it is no part of a legend.
         self._labels = {one.comm: _RANKS.sub("", one.label) for one in snapshot.communicators}
         self._recorded: RecordedBuckets | None = None
+        causes = blaming(snapshot.diagnosis)
         self.suspects = dict.fromkeys(rank for one in causes for rank in blamed_ranks(one))
         self.nics = {
             (node, nic)
@@ -172,7 +173,7 @@ class _Rates:
     def _communicators(self) -> tuple[int, ...]:
         """Those that findings speak of, and those that suspects, else all, spend the most time in:
         a slow link shows where the time goes, not where the most operations are."""
-        causes = roots(self._snapshot.diagnosis)
+        causes = blaming(self._snapshot.diagnosis)
         blamed = dict.fromkeys(one[0] for f in causes if (one := finding_operation(f)) is not None)
         rows = self._con.execute(
             "SELECT comm FROM operations WHERE comm IS NOT NULL "

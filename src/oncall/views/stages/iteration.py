@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,17 +47,17 @@ def stages_of(
     pipeline: int | None,
     every_rank: bool,
     hung_ns: int | None = None,
+    blamed: Collection[int] = (),
 ) -> StagesView:
     """One iteration (None: the worst) of a pipeline (None: the one that others wait for). Of a job
-    that hangs since `hung_ns`, the worst is the one that went on then.
+    that hangs since `hung_ns`, the worst is the one that went on then. `blamed`: as in `timeline`.
 
     Raises UsageError with the reason where it is not there.
     """
     if iteration is None and hung_ns is not None and evidence.has_stages(incident):
         iteration = evidence.iteration_at(incident, hung_ns)
-    drawn = evidence.timeline(
-        incident, iteration, None if pipeline is None else [pipeline], every_rank=every_rank
-    )
+    replicas = None if pipeline is None else [pipeline]
+    drawn = evidence.timeline(incident, iteration, replicas, every_rank=every_rank, blamed=blamed)
     pipelines = incident.con.execute(
         "SELECT DISTINCT coalesce(replica, 0) FROM stage_work ORDER BY 1"
     ).fetchall()
@@ -172,10 +172,4 @@ def _calls(incident: Incident, rank: int, box: Box) -> Table:
                 "" if size is None else format_bytes(size),
             )
         )
-    # Of calls alone nobody knows how long they took, nor in every recording whose they were.
-    known = [place for place in range(len(_CALLS)) if any(row[place] for row in lines)]
-    return Table(
-        tuple(_CALLS[place] for place in known),
-        tuple(tuple(row[place] for place in known) for row in lines),
-        rows[0][-1] if rows else 0,
-    )
+    return Table(_CALLS, tuple(lines), rows[0][-1] if rows else 0).filled()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -13,8 +13,8 @@ from oncall.evidence.incident import Incident
 from oncall.views.stages.timeline import COMPUTE, Box, Lane, Timeline
 
 NO_STAGES = (
-    "no pipeline iterations recorded; NCCL calls with their communicators, or a trace that names "
-    "its tasks, record them"
+    "no pipeline iterations found; NCCL calls with their communicators, or a trace that names "
+    "its tasks, show them"
 )
 PICTURE: Picture = "timeline"
 MOST_LANES = 64
@@ -98,10 +98,13 @@ def iteration_at(incident: Incident, at_ns: int) -> int | None:
     return _first_known(incident, sql, at=at_ns)
 
 
-def worst_replica(incident: Incident, iteration: int) -> int | None:
-    """The pipeline that keeps the others waiting: with a blamed task, else the last one to end."""
+def worst_replica(incident: Incident, iteration: int, blamed: Collection[int] = ()) -> int | None:
+    """The pipeline that keeps the others waiting: of the `blamed` ranks, with a task that made it
+    slow or hangs, else the last one to end."""
     return _first_known(
         incident,
+        "SELECT min(coalesce(replica, 0)) FROM stage_work WHERE iteration = $iteration "
+        f"AND list_contains({[*map(int, blamed)]}, rank)",
         f"SELECT min(replica) FROM ({_STUCK}) WHERE iteration = $iteration",
         "SELECT arg_max(replica, excess_ns) FROM slow_stages WHERE iteration = $iteration",
         "SELECT arg_max(replica, ended_ns) FROM stage_graph WHERE iteration = $iteration",
@@ -116,10 +119,12 @@ def timeline(
     replicas: Iterable[int] | None = None,
     *,
     every_rank: bool = False,
+    blamed: Collection[int] = (),
 ) -> Timeline:
     """One iteration; None: the worst. One lane per stage, shown by the rank that decides it,
     or with `every_rank` one per rank. `replicas`: which pipelines, None for the one
-    that others wait for.
+    that others wait for. `blamed`: ranks that the diagnosis names; where their tasks are marked, no
+    others are.
 
     Raises UsageError where the iteration or pipeline is not there.
     """
@@ -138,9 +143,9 @@ def timeline(
         ).fetchall()
         raise UsageError(f"there is no iteration {iteration}; iterations are {first} to {last}")
     if replicas is None:
-        worst = worst_replica(incident, iteration)
+        worst = worst_replica(incident, iteration, blamed)
         replicas = [] if worst is None else [worst]
-    lanes = _lanes(incident, iteration, list(replicas), every_rank)
+    lanes = _lanes(incident, iteration, list(replicas), every_rank, blamed)
     if not lanes:
         raise UsageError(f"iteration {iteration} has no pipeline {', '.join(map(str, replicas))}")
     job, started_ns, ended_ns, duration_ns, baseline_ns, slow = found[0]
@@ -164,7 +169,7 @@ def timeline(
         clock_error_ns=error_ns,
         cut_ns=None if over else seen_ns,
         silent_ns=None if over else silent_ns,
-    )
+    ).blaming(blamed)
 
 
 def _is_over(incident: Incident, iteration: int, lanes: tuple[Lane, ...]) -> bool:
@@ -196,7 +201,11 @@ def _about(incident: Incident, iteration: int) -> tuple[int, int, int | None, in
 
 
 def _lanes(
-    incident: Incident, iteration: int, replicas: list[int], every_rank: bool
+    incident: Incident,
+    iteration: int,
+    replicas: list[int],
+    every_rank: bool,
+    blamed: Collection[int],
 ) -> tuple[Lane, ...]:
     rows = incident.con.execute(
         f"""
@@ -226,6 +235,7 @@ def _lanes(
                 = (s.replica, s.stage, s.chunk, s.micro_batch, s.task)),
         decides AS (
             SELECT replica, stage, coalesce(
+                min(rank) FILTER (list_contains($blamed, rank)),
                 (SELECT min(rank) FROM guilty u
                     WHERE (u.replica, u.stage) = (w.replica, w.stage)),
                 (SELECT mode(rank) FROM graph g
@@ -248,7 +258,12 @@ def _lanes(
         ORDER BY w.replica, w.stage, w.tensor_rank, w.rank, w.started_ns, w.ended_ns NULLS LAST,
             w.task
         """,
-        {"iteration": iteration, "replicas": replicas, "every": every_rank},
+        {
+            "iteration": iteration,
+            "replicas": replicas,
+            "every": every_rank,
+            "blamed": [*map(int, blamed)],
+        },
     ).fetchall()
     return tuple(
         Lane(rank, clean(node or ""), stage, replica, tuple(Box(*row[5:]) for row in group), ranks)

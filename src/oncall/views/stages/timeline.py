@@ -7,7 +7,7 @@ from `stage_graph` (VenusTrace 3.3, Algorithm 3).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -144,6 +144,18 @@ class Timeline:
         """The boxes that made it slow or hang: lane and box, by start."""
         found = [one for one in self._placed() if one[1].blamed]
         return sorted(found, key=lambda one: one[1].started_ns)
+
+    def blaming(self, ranks: Collection[int]) -> Timeline:
+        """With marks on what these ranks did alone, if there are any."""
+        if not any(lane.blamed and lane.rank in ranks for lane in self.lanes):
+            return self
+        lanes = (
+            lane
+            if lane.rank in ranks
+            else replace(lane, boxes=tuple(replace(box, blamed=False) for box in lane.boxes))
+            for lane in self.lanes
+        )
+        return replace(self, lanes=tuple(lanes))
 
     def _placed(self) -> Iterator[tuple[int, Box]]:
         return ((number, box) for number, lane in enumerate(self.lanes) for box in lane.boxes)

@@ -18,7 +18,7 @@ from oncall.core.units import NS_PER_S, format_bytes, format_duration, format_ra
 from oncall.render.text.lines import cut, padded
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
-from oncall.tui.models.rates import BLOCKS, BLOCKS_ASCII, GAP, Scale, levels, nice_ceiling
+from oncall.tui.models.rates import BLOCKS, GAP, GAP_GLYPH, Scale, levels, nice_ceiling
 from oncall.tui.widgets.line_list import LineList
 from oncall.views.ranks.communicators import DONE, NOT_ENTERED, UNKNOWN, WAITING, CommunicatorView
 from oncall.views.snapshot import RankState, Snapshot
@@ -98,10 +98,9 @@ def round_lines(view: CommunicatorView, column: int, remark: str = "") -> tuple[
     if len(known := np.sort(took[took >= 0]).tolist()):
         shortest, longest, median = known[0], known[-1], known[len(known) // 2]
         rate = f" · {format_rate(size * NS_PER_S / longest)} per member" if size and longest else ""
-        lines.append(
-            f"took {format_duration(shortest)} to {format_duration(longest)} "
-            f"(rank {view.ranks[took.argmax()]}), median {format_duration(median)}{rate}"
-        )
+        span = " to ".join(dict.fromkeys(map(format_duration, (shortest, longest))))
+        rank = view.ranks[took.argmax()]
+        lines.append(f"took {span} (rank {rank}), median {format_duration(median)}{rate}")
     return tuple(lines)
 
 
@@ -169,8 +168,11 @@ def where_phrase(snapshot: Snapshot, comm: int, row: MemberRow) -> str:
         operation = f"operation {seq} of " if seq >= 0 else ""
         return f"rank {rank} is blocked in {operation}{label}"
     held = np.isin(snapshot.ranks.rank, np.asarray(row.ranks, dtype=np.int64))
-    state = int(snapshot.ranks.state[held].max()) if held.any() else int(RankState.UNKNOWN)
-    return f"{row.label}: {STATES[state].says}"
+    if not held.any():
+        return f"{row.label}: {STATES[RankState.UNKNOWN].says}"
+    state = int(snapshot.ranks.state[held].max())
+    worst = snapshot.ranks.rank[held & (snapshot.ranks.state == state)]
+    return f"{ranks_phrase(worst.tolist())}: {STATES[state].says}"
 
 
 # -------------------------------------------------------------------- widgets
@@ -258,7 +260,7 @@ class RoundHeader(LiteralText):
 
     DEFAULT_CSS = "RoundHeader { height: 2; }"
 
-    def show(self, grid: RoundGrid, plain: bool) -> None:
+    def show(self, grid: RoundGrid) -> None:
         """Draw what the grid shows, over its columns."""
         view = grid.view
         if view is None or not len(view.seqs):
@@ -268,9 +270,8 @@ class RoundHeader(LiteralText):
         seconds = durations(view)[first:last]
         known = seconds[np.isfinite(seconds)]
         top = nice_ceiling(float(known.max())) if len(known) else 1.0
-        blocks, gap = (BLOCKS_ASCII, ".") if plain else (BLOCKS, "·")
         glyphs = "".join(
-            gap if level == GAP else blocks[level]
+            GAP_GLYPH if level == GAP else BLOCKS[level]
             for level in levels(seconds, Scale(0.0, top)).tolist()
         )
         muted = theme_style(self.app, "muted")

@@ -217,7 +217,7 @@ class CommunicatorsScreen(ConsoleScreen):
         """Below the members: the round under the cursor, where its ranks are blocked, which of them
         wait."""
         grid, snapshot = self.query_one(RoundGrid), self.state.snapshot
-        self.query_one(RoundHeader).show(grid, self.app.ascii_only)
+        self.query_one(RoundHeader).show(grid)
         view, row = grid.view, grid.row
         if view is None or row is None or snapshot is None:
             return
@@ -252,7 +252,7 @@ class CommunicatorsScreen(ConsoleScreen):
             return
         pane = self.query_one("#rounds").content_size
         height = pane.height - self.query_one(RoundGrid).size.height - 2
-        lines = pane_lines(view, pane.width, height, plain=self.app.ascii_only)
+        lines = pane_lines(view, pane.width, height)
         self.query_one("#round", LiteralText).update(styled(self, lines))
 
     def on_resize(self, event: object) -> None:
@@ -327,9 +327,9 @@ _AROUND = 6  # lines of a drawing that are no rank's
 _LEAST_RANKS = 4
 
 
-def pane_lines(view: TrafficView, width: int, height: int, *, plain: bool = False) -> list[Line]:
+def pane_lines(view: TrafficView, width: int, height: int) -> list[Line]:
     """At most `width` columns; as many ranks as fit into `height` lines, the blamed in any case."""
     ranks = max(height - _AROUND, _LEAST_RANKS)
-    lines = curve_lines(view.curves, width, ranks, plain=plain)
-    routes = [Line(), *map_lines(view.routes, width, plain=plain)]
+    lines = curve_lines(view.curves, width, ranks)
+    routes = [Line(), *map_lines(view.routes, width)]
     return lines + routes if len(lines) + len(routes) <= height else lines

@@ -87,7 +87,6 @@ class RankRates(Vertical):
         what = "bytes handed to collectives"
         title = f"Rates: {what}" if series else f"Not recorded: {what}"
         self.query_one(".rates-title", LiteralText).update(title, layout=False)
-        self.query_one(PeerRates).plain = self.app.ascii_only  # type: ignore[attr-defined]
         self.query_one(PeerRates).show_rates(self._series, shared=True)
         self.point_at(rank)
 
@@ -98,7 +97,7 @@ class RankRates(Vertical):
         if row is not None:
             peers.go_to(peers.key(row))
         scale = model.Scale(0.0, 1.0) if row is None else peers.scale_of(row)
-        self.query_one(RateChart).show(row, scale, peers.span, peers.plain)
+        self.query_one(RateChart).show(row, scale, peers.span)
 
 
 class PeerRates(RateList, can_focus=False):

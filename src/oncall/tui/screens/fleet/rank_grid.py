@@ -121,6 +121,13 @@ group. / filters by 0-7, gpu01, late, tp3, stage:1; several words narrow further
             return None
         return int(self._ranks.rank[self._cursor])
 
+    @property
+    def shown(self) -> tuple[list[int], set[str]]:
+        """The ranks that have a cell, and their hosts as far as these are known."""
+        assert self._ranks is not None
+        nodes = {self._ranks.node[at] for at in np.flatnonzero(self._shown)}
+        return self._ranks.rank[self._shown].tolist(), nodes - {""}
+
     def go_to(self, rank: int) -> bool:
         """Put the cursor on a rank; False if it is not shown."""
         if self._ranks is None or self._layout_now is None:

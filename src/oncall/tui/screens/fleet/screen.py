@@ -13,7 +13,9 @@ from textual.widget import AwaitMount
 
 from oncall.console.evidence_queries import GetRankCard, GetRankValues, GetRates
 from oncall.core.errors import UsageError
+from oncall.core.nodeset import fold_hosts, fold_ranks
 from oncall.core.printable import typed
+from oncall.core.units import counted
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import STATES, state_styles, theme_style
 from oncall.tui.screens.communicators.round_grid import blocked_in
@@ -193,8 +195,9 @@ class FleetScreen(ConsoleScreen):
         self.set_class(beside > 0, "beside")
         self.set_class(below > 0, "below")
         narrow = self.size.width < _WIDE
-        rates = not narrow and 0 < beside <= height - LEAST and self.values is None
-        lines = beside if rates else below if narrow else 0
+        grid = beside or half.height
+        rates = not (narrow or self._named or self.values) and grid <= height - LEAST
+        lines = grid if rates else below if narrow else 0
         self.query_one(RankGrid).styles.height = lines or "1fr"
         if rates != self.has_class("rates"):
             self.set_class(rates, "rates")
@@ -311,6 +314,11 @@ class FleetScreen(ConsoleScreen):
             copies.append(Copy("n", f"node {node}", node))
             command = typed("ssh {node}", node=node)
             copies.append(Copy("c", command, command))
+        # Several are chosen by `/` and `f`.
+        ranks, nodes = self.query_one(RankGrid).shown
+        copies.append(Copy("r", f"{counted(len(ranks), 'rank')} shown", fold_ranks(ranks)))
+        if nodes:
+            copies.append(Copy("h", f"{counted(len(nodes), 'host')} shown", fold_hosts(nodes)))
         return tuple(copies)
 
     def place_here(self) -> Mapping[str, str]:

@@ -70,10 +70,9 @@ class GlanceScreen(ConsoleScreen):
         if wanted is None:
             self._take_picture(())
         else:
-            plain = self.app.ascii_only
             self.ask(
                 "picture",
-                GetPicture(wanted.id, plain=plain),
+                GetPicture(wanted.id),
                 self._take_picture,
                 refused=lambda _: self._take_picture(()),
             )

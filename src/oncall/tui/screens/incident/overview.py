@@ -63,16 +63,16 @@ def about(snapshot: Snapshot) -> object:
     return snapshot.diagnosis.result, lead and (lead.rulebook, lead.verdict)
 
 
-def narrow(glance: Glance, width: int, plain: bool) -> list[Pieces]:
+def narrow(glance: Glance, width: int) -> list[Pieces]:
     """What fits above the story: a line for each curve, the moment, the map, what was not seen."""
     return [
-        *_curves(glance, width, plain),
+        *_curves(glance, width),
         *_map(glance.snapshot.ranks, width, 2),
         *_unseen(glance.snapshot, width, 1),
     ]
 
 
-def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
+def roomy(glance: Glance, width: int, height: int) -> list[Pieces]:
     """The same in a pane of its own, the curves as charts, and below it the log."""
     ranks = _map(glance.snapshot.ranks, width, _MOST_MAP)
     unseen = _unseen(glance.snapshot, width, 3)
@@ -81,7 +81,7 @@ def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
     drawn = picture_lines(glance.picture, width, max(room - _LEAST_CHART, 0))
     room -= len(drawn) + 1 if drawn else 0
     lines = [
-        *_charts(glance, width, min(_MOST_CHART, max(_LEAST_CHART, room)), plain),
+        *_charts(glance, width, min(_MOST_CHART, max(_LEAST_CHART, room))),
         [],
         *ranks,
         [],
@@ -97,11 +97,11 @@ def roomy(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
 # --------------------------------------------------------------------- curves
 
 
-def _curves(glance: Glance, width: int, plain: bool) -> list[Pieces]:
+def _curves(glance: Glance, width: int) -> list[Pieces]:
     if not glance.series or isinstance(glance.series, str):
         return [[(_no_curve(glance.series), "faint")]]
     span = rates.span(glance.series)
-    lines = [_curve(one, span, width, plain, glance.tone) for one in glance.series]
+    lines = [_curve(one, span, width, glance.tone) for one in glance.series]
     return [*lines, _axis(glance, span, _LABEL, width - _LABEL - _VALUE)]
 
 
@@ -113,7 +113,7 @@ def _no_curve(series: tuple[Series, ...] | str | None) -> str:
     return "How fast the job ran is not recorded."
 
 
-def _curve(one: Series, span: tuple[int, int], width: int, plain: bool, tone: str) -> Pieces:
+def _curve(one: Series, span: tuple[int, int], width: int, tone: str) -> Pieces:
     """`iteration ▂▂▂▂▇▇▇  2.1 s`, as wide as there is room."""
     (scale,) = rates.scales([one])
     values = rates.columns_of(one, *span, max(width - _LABEL - _VALUE, 8))
@@ -123,12 +123,12 @@ def _curve(one: Series, span: tuple[int, int], width: int, plain: bool, tone: st
     outside = rates.deviation(one)
     return [
         (padded(_SHORT.get(one.name, one.name), _LABEL), "faint"),
-        *_glyphs(rates.line(one, values, scale, plain), tone),
+        *_glyphs(rates.line(one, values, scale), tone),
         (f" {value}"[:_VALUE], f"{tone} {'outside' if outside else 'number'}"),
     ]
 
 
-def _charts(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces]:
+def _charts(glance: Glance, width: int, height: int) -> list[Pieces]:
     """The curves one below the other over the same time, the first as high as the others together,
     and below them the moment."""
     if not glance.series or isinstance(glance.series, str):
@@ -137,15 +137,13 @@ def _charts(glance: Glance, width: int, height: int, plain: bool) -> list[Pieces
     span = rates.span(glance.series)
     each = max(height // (2 * len(others)), _LEAST_OF_ONE) if others else 0
     tall = max(height - each * len(others), _LEAST_OF_ONE)
-    lines = _chart(first, span, width, tall, plain, glance.tone)
+    lines = _chart(first, span, width, tall, glance.tone)
     for one in others:
-        lines += _chart(one, span, width, each, plain, glance.tone)
+        lines += _chart(one, span, width, each, glance.tone)
     return [*lines, _axis(glance, span, _LABEL, max(width - _LABEL, 8))]
 
 
-def _chart(
-    one: Series, span: tuple[int, int], width: int, height: int, plain: bool, tone: str
-) -> list[Pieces]:
+def _chart(one: Series, span: tuple[int, int], width: int, height: int, tone: str) -> list[Pieces]:
     """What it is now against its baseline, and below that `height` lines with its scale."""
     (scale,) = rates.scales([one])
     marks = [rates.value_phrase(mark, one.unit) for mark in (scale.high, scale.low)]
@@ -158,7 +156,7 @@ def _chart(
     strong = "strong" if tone != "past" else "faint"
     pieces: Pieces = [(f"{name}: ", "heading"), (said, strong), (deviation, "faint")]
     lines = [_cut(pieces, width)]
-    rows = rates.chart(one, values, scale, height, plain)
+    rows = rates.chart(one, values, scale, height)
     for number, row in enumerate(rows):
         mark = marks[0] if not number else marks[1] if number == len(rows) - 1 else ""
         lines.append([(f"{mark:>{_LABEL - 1}} "[:_LABEL], "faint"), *_glyphs(row, tone)])
@@ -294,7 +292,7 @@ def _log(glance: Glance, width: int, height: int) -> list[Pieces]:
     when = f", around {words.instant(at_ns, date=False)}" if at_ns is not None else ""
     lines: list[Pieces] = [[(f"Log{when}", "heading")]]
     for one in glance.log[first : first + height - 1]:
-        lead = f"{one.clock.removesuffix(' UTC')} {one.source}".strip()
+        lead = f"{one.clock} {one.source}"
         role = "critical" if one.problem else "plain"
         lines.append(_cut([(f"{lead}  ", "faint"), (one.text, role)], width))
     return lines

@@ -152,7 +152,7 @@ class IncidentScreen(GlanceScreen):
         self._incident = found = model.incident(
             snapshot, self._opened, self._known, self._chosen, state.filter, state.faults_only
         )
-        if self._known is None:
+        if self._known is None and not snapshot.diagnosis.pending:
             self._known = frozenset(line.name for line in found.lines)
         self.query_one(Verdict).show(found.headline, next_command(snapshot.diagnosis))
         items = model.items(found)

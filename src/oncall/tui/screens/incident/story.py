@@ -128,6 +128,7 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
     if diagnosis.doubt and (not diagnosis.findings or diagnosis.result == "inconclusive"):
         advice = "No findings does not mean the job is healthy."
         yield text("doubt", line(advice, "warning"))
+        yield from _section("Not certain", words.doubts(diagnosis)[1:])
         yield from _section("Other suspects", map(words.suspicion, diagnosis.suspects[1:]))
         if diagnosis.would_decide:
             settles = "What would settle it, while the job is alive"
@@ -155,8 +156,8 @@ def _seen(snapshot: Snapshot) -> Iterator[Item]:
         yield text(f"checked {name}", paragraph)
     if not diagnosis.checked:
         yield text("unchecked", line("no rulebook could run", "warning", lead=" ? "))
-    skipped = coverage_words.skipped_phrases(coverage.skipped_rules)
-    yield from _section("Not checked", skipped)
+    failed = coverage_words.without_lacking(coverage.skipped_rules)
+    yield from _section("Not checked", coverage_words.failed_phrases(failed))
     yield from _section("Not recorded", coverage_words.lacking_phrases(coverage.skipped_rules))
     yield from _section("Notes", [clean(note) for note in diagnosis.notes])
 

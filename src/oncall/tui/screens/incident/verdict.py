@@ -116,12 +116,11 @@ class GlancePane(LiteralText):
         glance, width = self._glance, self.content_size.width
         if glance is None or width < 20:
             return
-        plain = self.app.ascii_only  # type: ignore[attr-defined]
         above = self.screen.size.width < BESIDE
         if above:
-            lines = overview.narrow(glance, width, plain)
+            lines = overview.narrow(glance, width)
         else:
-            lines = overview.roomy(glance, width, self.content_size.height, plain)
+            lines = overview.roomy(glance, width, self.content_size.height)
         styles = self._styles()
         text = Text(no_wrap=True, overflow="ellipsis")
         for number, line in enumerate(lines):

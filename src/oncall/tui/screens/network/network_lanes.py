@@ -11,10 +11,10 @@ from typing import Literal
 from rich.style import Style
 
 from oncall.core.units import format_duration
-from oncall.render.text.lines import Line, ascii_units, cell_len, cut, line, padded
+from oncall.render.text.lines import Line, cell_len, cut, line, padded
 from oncall.render.text.provenance import provenance_lines
 from oncall.render.text.topology import tier_lines, title, way_lines
-from oncall.render.text.waiting import GLYPHS, PLAIN, Run, axis, lane_name, lane_runs, wait_phrase
+from oncall.render.text.waiting import Run, axis, lane_name, lane_runs, wait_phrase
 from oncall.render.text.waiting import title as waiting_title
 from oncall.tui.drawing.states import theme_style
 from oncall.tui.widgets.lanes import Lanes, Look, Pictures, matching
@@ -96,7 +96,7 @@ and right move between steps; tab goes to the text below, where arrows scroll.""
 
     def pieces(self, lane: Lane, columns: int, under: Step | None) -> Iterable[tuple[str, Style]]:
         if self.drawing is not None:
-            for run in lane_runs(self.drawing, lane, columns, plain=self.plain):
+            for run in lane_runs(self.drawing, lane, columns):
                 yield run.text, self._style(run, under)
 
     def _style(self, run: Run, under: Step | None) -> Style:
@@ -108,16 +108,15 @@ and right move between steps; tab goes to the text below, where arrows scroll.""
 
     def legend(self) -> Iterator[tuple[str, Style, str]]:
         """What lines mean, of those that are there."""
-        glyphs = PLAIN if self.plain else GLYPHS
         steps = [step for lane in self.rows for step in lane.steps]
         late = [step for step in steps if step.late]
-        yield glyphs.critical * 2, self._looks["critical"], "critical path"
+        yield "━━", self._looks["critical"], "critical path"
         if any(step.critical for step in late):
-            yield glyphs.beyond, self.blamed, "late"
+            yield "█", self.blamed, "late"
         if any(not step.critical for step in late):
-            yield glyphs.beyond_other, self._off_path, "late off it"
+            yield "▒", self._off_path, "late off it"
         if any(step.waited_for == "data" for step in steps):
-            yield glyphs.waits * 2, self._looks["waits"], "waits for data"
+            yield "··", self._looks["waits"], "waits for data"
 
 
 class NetworkFlows(LineList[Contributor]):
@@ -128,8 +127,6 @@ Other flows, by their share in the delay of the collective; act on the first one
 contribution is the number of its packets that late steps queued behind, weighted by the time \
 each step lost."""
 
-    plain = False
-
     def key(self, row: Contributor) -> int:
         return row.flow
 
@@ -139,7 +136,7 @@ each step lost."""
         super().dress()
 
     def draw(self, row: Contributor, width: int) -> Iterable[tuple[str, Style]]:
-        name, bar, share = flow_words(row, width, self.plain)
+        name, bar, share = flow_words(row, width)
         yield f"{name} ", Style()
         yield bar, self._bar
         yield f" {share}", self._muted
@@ -167,7 +164,7 @@ def _look(one: Collective) -> Look:
 def title_line(view: NetworkView, width: int) -> str:
     """The title; where that is too long, with the beginning of the communicator's hash alone."""
     full_title, comm = waiting_title(view.graph), f"{view.graph.collective.comm:#x}"
-    return full_title if len(full_title) <= width else full_title.replace(comm, f"{comm[:6]}..")
+    return full_title if len(full_title) <= width else full_title.replace(comm, f"{comm[:6]}…")
 
 
 def strip_phrase(view: NetworkView) -> str:
@@ -207,14 +204,12 @@ def waits_line(step: Step) -> str:
     return f"{'On the critical path:' if step.critical else 'It'} {wait_phrase(step)}{after}"
 
 
-def step_lines(
-    view: StepView, pane: Pane, width: int, height: int, *, plain: bool = False
-) -> list[Line]:
+def step_lines(view: StepView, pane: Pane, width: int, height: int) -> list[Line]:
     """What switches reported about a step: the way port by port, the topology with it, or the flows
     at each port; all of them where there is room."""
     if view.why_not is not None:
         return [line(text) for text in wrap(f"{view.why_not[0].upper()}{view.why_not[1:]}.", width)]
-    ways = _panes(view, width, plain)
+    ways = _panes(view, width)
     whole = [one for name in PANES for one in (*ways[name], Line())]
     if len(whole) <= height or (pane == "way" and not ways[pane]):
         return whole
@@ -223,16 +218,16 @@ def step_lines(
     return ways[pane] or [line("No data.")]
 
 
-def _panes(view: StepView, width: int, plain: bool) -> dict[Pane, list[Line]]:
+def _panes(view: StepView, width: int) -> dict[Pane, list[Line]]:
     shown, graph = view.topology, view.provenance
     found: dict[Pane, list[Line]] = {"way": [], "map": [], "ports": []}
     if shown is not None:
         says = [line(part) for text in title(shown) for part in wrap(text, width)]
-        found["way"] = [*says, *way_lines(shown, width, plain=plain)]
-        found["map"] = tier_lines(shown, width, plain=plain)
+        found["way"] = [*says, *way_lines(shown, width)]
+        found["map"] = tier_lines(shown, width)
     if graph is not None:
-        found["ports"] = provenance_lines(graph, width, plain=plain)
-    return {name: ascii_units(lines) if plain else lines for name, lines in found.items()}
+        found["ports"] = provenance_lines(graph, width)
+    return found
 
 
 def row_lines(table: Table, width: int) -> list[str]:
@@ -244,10 +239,10 @@ def row_lines(table: Table, width: int) -> list[str]:
     return lines + [f"and {more:,} more"] * (more > 0)
 
 
-def flow_words(one: Contributor, width: int, plain: bool = False) -> tuple[str, str, str]:
+def flow_words(one: Contributor, width: int) -> tuple[str, str, str]:
     """A contributor as name, bar and share with score: `18->14`, `████`, `25 %`."""
     share = "    -" if one.share is None else f"{100 * one.share:3.0f} %"
-    bar = ("#" if plain else "█") * round((one.share or 0) * _BAR)
+    bar = "█" * round((one.share or 0) * _BAR)
     room = max(width - _BAR - len(share) - 6, 6)
     return f"{one.place:>2} {padded(cut(one.name, room), room)}", f"{bar:<{_BAR}}", share
 

@@ -102,7 +102,6 @@ class NetworkScreen(LaneScreen):
         super().on_mount()
         self._pane: network_lanes.Pane = "way"
         self._rows: Table | None = None
-        self.flows.plain = self.app.ascii_only
 
     # ------------------------------------------------------------------- shown
 
@@ -154,8 +153,6 @@ class NetworkScreen(LaneScreen):
             text.append("\n".join(network_lanes.flow_lines(flow, width)) + "\n", muted)
         text.append("\nLatency between hosts\n", heading)
         text.append("\n".join(network_lanes.latency_lines(view.latencies, width, max(most, 4))))
-        if self.app.ascii_only:
-            text = Text(text.plain.replace("µs", "us"))
         self.query_one("#latencies", LiteralText).update(text)
 
     def bar_text(self, lane: Lane, bar: Step, answer: StepView | None) -> Text:  # noqa: ARG002
@@ -165,9 +162,7 @@ class NetworkScreen(LaneScreen):
         if self._rows is not None:
             lines += map(line, network_lanes.row_lines(self._rows, width))
         elif answer is not None:
-            lines += network_lanes.step_lines(
-                answer, self._pane, width, height, plain=self.app.ascii_only
-            )
+            lines += network_lanes.step_lines(answer, self._pane, width, height)
         return styled(self, lines)
 
     def on_line_list_moved(self, message: LineList.Moved) -> None:

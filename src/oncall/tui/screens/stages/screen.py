@@ -13,7 +13,7 @@ from textual.containers import Horizontal, VerticalScroll
 from oncall.console.evidence_queries import GetRates, GetStages, GetStageTask
 from oncall.core.units import format_duration
 from oncall.render.text.lines import plain_lines
-from oncall.render.text.stages import GLYPHS, PLAIN, blamed_sentences, timeline_lines, title
+from oncall.render.text.stages import blamed_sentences, timeline_lines, title
 from oncall.tui.drawing.literal import LiteralText
 from oncall.tui.drawing.states import styled
 from oncall.tui.screens.lanes import LaneScreen, Words, lane_actions, needs_picture
@@ -56,9 +56,8 @@ class StagesScreen(LaneScreen):
     WORDS = _WORDS
     view: StagesView
     EMPTY = (
-        "Iterations come from NCCL calls recorded by the hooks (oncall hooks env), from Megatrace "
-        "logs, or from traces that name their tasks (torch.profiler). You can state a job's "
-        "parallelism: --training tp=2,pp=4."
+        "The hooks (oncall hooks env), Megatrace and torch.profiler record them. Where they do not "
+        "show how the job is divided, state it: --training tp=2,pp=4."
     )
     ACTIONS: ClassVar[tuple[ActionEntry[Any], ...]] = (
         ActionEntry("stages.open", "enter", "Open",
@@ -121,9 +120,8 @@ class StagesScreen(LaneScreen):
         """What is blamed as a whole; of a single task the card tells as much."""
         if len(view.timeline.blamed()) < 2:
             return ()
-        mark = (PLAIN if self.app.ascii_only else GLYPHS).mark
         [sentence] = blamed_sentences(view.timeline, most=1)
-        return wrap(f"{mark} {sentence}", self.size.width - 2, subsequent_indent="  ")
+        return wrap(f"▶ {sentence}", self.size.width - 2, subsequent_indent="  ")
 
     def show(self, state: State, before: State | None) -> None:
         super().show(state, before)

@@ -15,8 +15,6 @@ from textual.widget import Widget
 from oncall.core.units import format_duration
 from oncall.render.text.lines import Line, Span, cell_len, line, padded
 from oncall.render.text.stages import (
-    GLYPHS,
-    PLAIN,
     Run,
     axis,
     excess_ns,
@@ -142,7 +140,7 @@ where arrows scroll."""
     def pieces(self, lane: Lane, columns: int, under: Box | None) -> Iterable[tuple[str, Style]]:
         if self.drawing is None:
             return
-        for run in lane_runs(self.drawing, lane, columns, plain=self.plain):
+        for run in lane_runs(self.drawing, lane, columns):
             yield run.text, self._style(run, under)
         yield f"{idle_share(self.drawing, lane):>{len(self.BESIDE)}.0%}", self.muted
 
@@ -161,7 +159,6 @@ where arrows scroll."""
         """What boxes mean, of those that are there, drawn as they are on lanes."""
         if self.drawing is None:
             return
-        glyphs = PLAIN if self.plain else GLYPHS
         boxes = list(self.drawing.boxes())
         tasks = {box.task for box in boxes}
         for task in COMPUTE:
@@ -170,13 +167,13 @@ where arrows scroll."""
                 letter = LETTERS[task] if critical else LETTERS[task].lower()
                 yield f" {letter} ", self._boxes[task, critical], task
         if self.path():
-            yield f"F3{glyphs.critical * 2}", self._boxes["forward", True], "critical"
+            yield "F3━━", self._boxes["forward", True], "critical"
         if any(box.blamed for box in boxes):
-            yield glyphs.beyond, self._boxes["blamed", True], "too long"
+            yield "█", self._boxes["blamed", True], "too long"
         if any(map(_is_blocked, boxes)):
-            yield glyphs.transfer * 2, self._boxes["blocked", True], "blocked"
+            yield "··", self._boxes["blocked", True], "blocked"
         if any(box.task in TRANSFERS and not _is_blocked(box) for box in boxes):
-            yield glyphs.transfer * 2, self._boxes["transfer", True], "send"
+            yield "··", self._boxes["transfer", True], "send"
         for kind, means in (("reduction", "reduce"), ("other", "other")):
             letters = [LETTERS.get(one, "X") for one in sorted(tasks) if _kind(one) == kind]
             if letters:
@@ -202,12 +199,11 @@ class JobCharts(Vertical):
         """Show these of the job's rates."""
         shown = sorted(series, key=lambda one: one.unit != "s")[:2]
         scales, span = rates.scales(shown, shared=False), rates.span(shown)
-        plain = self.app.ascii_only  # type: ignore[attr-defined]
         for place, chart in enumerate(self.query(RateChart)):
             if place < len(shown):
-                chart.show(shown[place], scales[place], span, plain)
+                chart.show(shown[place], scales[place], span)
             else:
-                chart.show(None, rates.Scale(0.0, 1.0), span, plain)
+                chart.show(None, rates.Scale(0.0, 1.0), span)
 
 
 _MOST_CALLS = 60
