@@ -36,7 +36,7 @@ def story(finding: Finding) -> str:
 def test_a_host_that_stalls_is_looked_at_by_its_process() -> None:
     columns = played(even, overlaps=True, timed=False, pause=stalls((4, 4), (9, 4)))
     finding = said(columns, NODES)
-    assert (finding.verdict, finding.title) == ("S1", "Slow process on its host")
+    assert (finding.verdict, finding.title) == ("S1", "Host-side delay")
     assert "Rank 4 made calls later than peers" in story(finding)
     assert "on gpu04: `ssh gpu04 py-spy dump --pid 4`" in finding.next[0]
     assert not any("nvidia-smi" in step for step in finding.next)
