@@ -213,15 +213,15 @@ def _errors(attempt: Attempt) -> list[Cause]:
 
 
 def _with_the_last(row: Row, errors: Sequence[Row]) -> str | None:
-    """What an error says, and the last that was raised while it was handled: it may say why."""
+    """What an error says, and the last that its process printed after it: it may say why."""
     after = (
         one
         for one in errors
         if (one["path"], one["rank"]) == (row["path"], row["rank"]) and one["line"] > row["line"]
     )
-    *_, last = row, *takewhile(lambda one: one["kind"] == "error" and one["number"], after)
+    *_, last = row, *takewhile(lambda one: one["kind"] == "error" and not is_echo(one), after)
     said: str | None = row["text"]
-    if last is row:
+    if (last["text"] or "").partition(" (")[0] in (said or ""):  # it was raised anew
         return said
     return f"{(said or '')[:_MOST_OF_FIRST]}; then {last['code']}: {last['text']}"
 
@@ -268,14 +268,12 @@ def _exits(attempt: Attempt) -> list[Cause]:
     own = own or [row for row in rows if row["code"] in ("-6", "134")]
     if not own:
         return []
-    others = {row["rank"] for row in rows if row["rank"] is not None} - {
-        row["rank"] for row in alone
-    }
-    who = {**about, **(_only_one(alone) if others else {})}
+    who = {**about, **_only_one(alone)}
     above = [
         row
         for row in attempt.fatal("reported")
-        if (row["code"], row["path"]) == ("failure", own[0]["path"])
+        if row["code"] in ("failure", "late")
+        and row["path"] == own[0]["path"]
         and row["line"] < own[0]["line"]
     ]
     if above:
@@ -317,7 +315,7 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     echoes = [
         row
         for row in attempt.fatal("error", "echo", "init")
-        if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone")
+        if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone", "unscheduled")
         and _lost_a_peer(attempt, row)
         and not attempt.finished_before(row)
     ]
@@ -336,8 +334,7 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
 
 def _reported(attempt: Attempt) -> list[Cause]:
     """A line of the level of an error that says that something waited in vain."""
-    in_vain = (row for row in attempt.fatal("reported") if row["code"] == "timeout")
-    rows = [row for row in in_vain if not attempt.finished_before(row)]
+    rows = [row for row in attempt.fatal("reported") if row["code"] == "timeout"]
     return [caused("all_waiting", "reported", {**row, "rank": None}) for row in rows[:1]]
 
 

@@ -20,7 +20,6 @@ _EXCEPTION = re.compile(
 _TRACEBACK = "Traceback (most recent call last)"
 # Distributed checkpoints repeat on rank 0 what failed on another.
 _OF_RANK = re.compile(r"last\): \(RANK (\d{1,7})\)")
-_CHAINED = re.compile(r"During handling of the above exc|The above exception was the direct cause")
 _RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
 _MOST_OF_TRACEBACK = 150  # lines
 _FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,7})')
@@ -31,8 +30,8 @@ _OF_NPU = re.compile(r"\s*\[Error\]: (\S.*)")  # what CANN says below, of an err
 _ORIGINAL = "Original " + _TRACEBACK
 _GRAPH = re.compile(r"[\s~^]*$")
 _CUDA = re.compile(
-    r"^(?>.*?(?:CUDA|HIP|NPU)(?: driver)? error: )(?P<why>.*?\S)\s*+(?:CUDA kernel errors|"
-    r"Compile with|Search for|For debugging|Exception raised|$)"
+    r"^(?>.*?(?:(?:CUDA|HIP|NPU)(?: driver)? error: |(?=ACL [\w ]+ failed)))(?P<why>.*?\S)\s*+"
+    r"(?:CUDA kernel errors|Compile with|Search for|For debugging|Exception raised|$)"
 )
 # As XLA names the driver's errors, of a task where its coordination service passes them on.
 _DRIVER = re.compile(r"CUDA_ERROR_(?P<name>[A-Z_]{3,60})(?::? (?P<why>[a-zA-Z][^\n]{0,300}))?")
@@ -112,7 +111,8 @@ _OF_CUDA = (
         re.compile(
             r"unknown error|unspecified launch failure|launch failure|hardware stack|"
             r"GPU is lost|fallen off|timed out and was terminated|device not ready|"
-            r"unrecoverable|reset required|MMU|graphics|^contained|hardware error"
+            r"unrecoverable|reset required|MMU|graphics|^contained|hardware error|"
+            r"error code: ?507\d{3}"  # of an Ascend device
         ),
     ),
 )
@@ -182,18 +182,16 @@ def _original(line: Line, message: str) -> str:
 
 
 def _stated(line: Line) -> dict[str, Any]:
-    """The rank in the heading of the traceback that the line ends; else that it was raised while
-    the error above was handled; else rank and host of what a logger wrote as an error above."""
+    """The rank in the heading of the traceback that the line ends; else rank and host of what a
+    logger wrote as an error above."""
     above = iter(line.raw_above(_MOST_OF_TRACEBACK))
     for raw in above:
         text = peeled(0, raw, Clock(None)).text
         if found := _OF_RANK.search(text):
             return {"rank": int(found[1])}
         if _TRACEBACK in text:
-            logged = [peeled(0, one, Clock(None)) for one in islice(above, 3)]
-            if any(_CHAINED.match(one.text) for one in logged):
-                return {"number": 1}
-            errors = (one for one in logged[:1] if one.level in _ERRORS)
+            logged = (peeled(0, one, Clock(None)) for one in islice(above, 1))
+            errors = (one for one in logged if one.level in _ERRORS)
             return next(({"rank": one.rank, "node": one.node} for one in errors), {})
         if not text[:1].isspace() and not _GRAPH.match(text):
             break

@@ -125,7 +125,8 @@ _DEVICE = re.compile(r"cuda:(\d+)")
 _FINISHED = re.compile(
     r"\bdone training in [\d.]+ seconds|[Tt]raining (?:is )?(?:completed?|finished|done)|"
     r"after training is done|"
-    r"[Ee]xiting (?:program at iteration|with (?:code|status) 0)|`Trainer\.fit` stopped|"
+    r"[Ee]xiting program at iteration|exits successfully|"
+    r"[Ee]xit(?:ed|ing|s)?(?: with)?[ _-]?(?:code|status)[ :=]{1,3}0\b|`Trainer\.fit` stopped|"
     r"train_runtime|Training ended|successfully finished training|"
     # Of an agent; Ray's command line; the report that LSF adds to a job's output.
     r"worker group (?:successfully finished|finished \((?:WorkerState\.)?SUCCEEDED\))|"
@@ -413,6 +414,8 @@ PROGRESS = Recogniser(
         "Trainer.fit",
         "train_runtime",
         "xiting ",
+        "xit_code",
+        "exits successfully",
         "worker group successfully",
         "worker group finished",
         "' succeeded",
