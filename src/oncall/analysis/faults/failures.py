@@ -80,17 +80,14 @@ def _of_xid(row: Row) -> Cause:
 def _gpu_errors(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.of("cuda") if row["code"] in _HARDWARE]
     ecc = [row for row in rows if row["code"] == "ecc"]
-    chosen = _first_known(ecc or rows)
-    if chosen and chosen[0]["rank"] is None:
-        chosen = [{**chosen[0], **_only_one(_ended_alone(attempt))}]
+    chosen = _whose(attempt, ecc or rows)
     return [caused(_HARDWARE[row["code"]], row["code"], row) for row in chosen]
 
 
 def _gpu_memory(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.fatal("memory") if row["code"] == "gpu"]
-    first = _first_known(rows)
     near = [row for row in rows if row["rank"] is not None]
-    return [caused("oom_gpu", "memory", row) for row in once(near, "rank")[:1] or first]
+    return [caused("oom_gpu", "memory", row) for row in near[:1] or _whose(attempt, rows)]
 
 
 def _host_memory(attempt: Attempt) -> list[Cause]:
@@ -233,6 +230,14 @@ def _only_one(*sources: Sequence[Row]) -> dict[str, Any]:
         if len(named) == 1:
             return {"rank": named[0]["rank"], "node": named[0]["node"]}
     return {}
+
+
+def _whose(attempt: Attempt, rows: Sequence[Row]) -> list[Row]:
+    """The first row that names the rank or host; else the first, of the rank that ended alone."""
+    found = _first_known(rows)
+    if found and found[0]["rank"] is None:
+        return [{**found[0], **_only_one(_ended_alone(attempt))}]
+    return found
 
 
 def _ended_alone(attempt: Attempt) -> list[Row]:

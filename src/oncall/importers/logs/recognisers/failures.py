@@ -20,7 +20,9 @@ _EXCEPTION = re.compile(
 _TRACEBACK = "Traceback (most recent call last)"
 # Distributed checkpoints repeat on rank 0 what failed on another.
 _OF_RANK = re.compile(r"last\): \(RANK (\d{1,7})\)")
-_RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
+_RAISED = re.compile(
+    r"^(?!jax\.errors\.Simpl)(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$"
+)
 _MOST_OF_TRACEBACK = 150  # lines
 _FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,7})')
 _OF_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python\d|^<")
@@ -37,20 +39,22 @@ _CUDA = re.compile(
 _DRIVER = re.compile(r"CUDA_ERROR_(?P<name>[A-Z_]{3,60})(?::? (?P<why>[a-zA-Z][^\n]{0,300}))?")
 _OF_TASK = re.compile(r"/task:(\d{1,7})\b")
 _FAILURE = re.compile(r"Cuda failure (?:\d+ )?'(?P<why>[^']+)'")
-# ROCm's runtime, which ends the process: no exception follows.
-_ROCM = (
-    (
-        re.compile(
-            r"Memory access fault by GPU node-\d+|HSA_STATUS_ERROR_MEMORY_(?:FAULT|"
-            r"APERTURE_VIOLATION)"
+# In any line that says so; ROCm's runtime ends the process, and no exception follows.
+_ECC = r"uncorrectable ECC error|ECCUncorrectable|double[- ]bit ECC"
+_NVLINK = r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable"
+_OUTRIGHT = tuple(
+    (code, re.compile(pattern))
+    for code, pattern in (
+        ("ecc", _ECC),
+        ("nvlink", _NVLINK),
+        (
+            "illegal_access",
+            r"Memory access fault by GPU node-\d+|HSA_STATUS_ERROR_MEMORY_(?:FAULT|APERTURE_V)",
         ),
-        "illegal_access",
-    ),
-    (re.compile(r"HW Exception by GPU node-\d+|HSA_STATUS_ERROR_EXCEPTION"), "gpu"),
-    (re.compile(r"HSA_STATUS_ERROR_OUT_OF_RESOURCES"), "other"),
+        ("gpu", r"HW Exception by GPU node-\d+|HSA_STATUS_ERROR_EXCEPTION"),
+        ("other", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES"),
+    )
 )
-_ECC = re.compile(r"uncorrectable ECC error|ECCUncorrectable|double[- ]bit ECC")
-_NVLINK = re.compile(r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable")
 # Who ended the process for it: the kernel, or Ray's monitor before it came to that; of a refused
 # allocation nobody.
 _OF_MEMORY = tuple(
@@ -72,10 +76,10 @@ _OF_MEMORY = tuple(
         (
             "gpu",
             r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
-            r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
+            r"OutOfMemoryError|(?:CUDA|HIP)(?: \w+)? error\b.{0,300}: out of memory|"
             r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|"
-            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory|"
-            r"CUDA_ERROR_OUT_OF_MEMORY",
+            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: (?:Out of memory|.*[Aa]llocat)|"
+            r"CUDA_ERROR_OUT_OF_MEMORY|OOM when allocating|ran out of memory trying to allocate",
         ),
     )
 )
@@ -99,8 +103,8 @@ _MOST_FRAMES = 12
 _COPED_WITH = {"I", "D", "INFO"}  # levels: info, debug, NCCL's info
 _ERRORS = ("E", "F", "C")  # error, fatal, critical
 _OF_CUDA = (
-    ("ecc", re.compile(rf"{_ECC.pattern}|^ecc uncorrectable")),
-    ("nvlink", _NVLINK),
+    ("ecc", re.compile(rf"{_ECC}|^ecc uncorrectable")),
+    ("nvlink", re.compile(_NVLINK)),
     ("assert", re.compile(r"device-side assert")),
     ("illegal_access", re.compile(r"illegal memory access|misaligned address|illegal instruction")),
     ("system", re.compile(r"system not yet initialized|SystemNotReady|forward compatibility")),
@@ -133,6 +137,17 @@ def _memory(text: str) -> list[Found]:
     return []
 
 
+def _of_device(line: Line, text: str) -> list[Found]:
+    """What a GPU's runtime says, or that memory ran out."""
+    if memory := _memory(text):
+        return memory
+    if found := next((code for code, pattern in _OUTRIGHT if pattern.search(text)), None):
+        return [event("cuda", found, text=text)]
+    if known := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
+        return [_cuda(known["why"])]
+    return []
+
+
 def _traceback(line: Line) -> list[Found]:
     """The error below a traceback's frames, unless its own line says as much: where only the first
     line of a traceback bears prefixes, the others name no rank."""
@@ -147,7 +162,7 @@ def _traceback(line: Line) -> list[Found]:
         if found is None or (_EXCEPTION.match(below.text) and below.rank == line.rank):
             return []
         said = found["message"] or found["type"]
-        return _memory(below.text) or [event("error", found["type"], text=said)]
+        return _of_device(line, below.text) or [event("error", found["type"], text=said)]
     return []
 
 
@@ -215,17 +230,8 @@ def _said(line: Line) -> list[Found]:
         text = text.lstrip()[7:].strip()
     if _TRACEBACK in text:
         return _traceback(line)
-    if memory := _memory(text):
-        return memory
-    if _ECC.search(text):
-        return [event("cuda", "ecc", text=text)]
-    if _NVLINK.search(text):
-        return [event("cuda", "nvlink", text=text)]
-    if "HSA_" in text or " by GPU node-" in text:
-        found_in = next((code for pattern, code in _ROCM if pattern.search(text)), None)
-        return [event("cuda", found_in, text=text)] if found_in else []
-    if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
-        return [_cuda(found["why"])]
+    if of_device := _of_device(line, text):
+        return of_device
     if _SIGKILL.search(text.strip()):
         return [event("exit", "-9", number=0, text=text)]
     if found := _DRIVER.search(text):
@@ -265,6 +271,8 @@ FAILURES = Recogniser(
         "by GPU node-",
         "HSA_STATUS_ERROR",
         "out of memory",
+        "OOM when",
+        "RESOURCE_EXHAUSTED",
         "Out of memory",
         "ECC error",
         "NVLink error",

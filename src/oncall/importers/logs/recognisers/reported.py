@@ -19,7 +19,7 @@ _HARMLESS = re.compile(r"wandb: |.*?[Ww]arning: ")
 # reason; counts of none are no failure.
 _FAILS = re.compile(
     r"(?:^|[:\]*] |\()(?i:(?:[a-z/]+ )?(?:error|fatal|failed|failure|abort(?:ed|ing)|panic|killed|"
-    r"terminated?|core dumped|invalid|not found|cannot|could not|unable to))\b(?![\w ]*[:=] ?0\b)|"
+    r"terminated?|core dumped|invalid|not found|cannot|could not|unable to))\b(?![\w ]*[:=] *0\b)|"
     rf"(?i:panicked at|check failed| failed[.!]?$|fatal error)|: (?:{_OF_SYSTEM})\b"
 )
 _STATUS = re.compile(

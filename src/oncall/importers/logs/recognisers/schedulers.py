@@ -52,6 +52,18 @@ _SIGTERM = re.compile(
     r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|(?<!on )SIGTERM received|"
     r"after receiving SIG[A-Z]+"
 )
+# A row of `sacct`: the job's state, and its exit code and signal.
+_ACCOUNTED = re.compile(
+    r"^\d+(?:_\d+)?(?:\.\w+)?\s+\S.*?\b(?P<state>COMPLETED|FAILED|TIMEOUT|NODE_FAIL|OUT_OF_ME\S*|"
+    r"PREEMPTED|CANCELLED)(?:\+| by \d+)?(?:\s.*?\b(?P<code>\d+):(?P<signal>\d+))?\b"
+)
+_OF_STATE = {
+    "COMPLETED": ("phase", "passed"),
+    "TIMEOUT": ("scheduler", "time_limit"),
+    "NODE_FAIL": ("scheduler", "node_failure"),
+    "PREEMPTED": ("scheduler", "preempted"),
+    "CANCELLED": ("scheduler", "cancelled"),
+}
 _OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
 _MOST_TASKS = 100_000
 
@@ -95,6 +107,12 @@ def read(line: Line) -> Sequence[Found]:
         if task is not None:
             return [ended]
         return [ended, *_tasks(found)]
+    if found := _ACCOUNTED.match(text):
+        code = f"-{found['signal']}" if found["signal"] not in (None, "0") else found["code"]
+        kind, code = _OF_STATE.get(found["state"], ("exit", code or "N/A"))
+        if found["state"].startswith("OUT_OF_ME"):
+            kind, code = "memory", "host"
+        return [event(kind, code, number=0 if kind == "exit" else None, text=text)]
     if "Requeued SLURM job" in text:
         return [event("attempt", "requeue", text=text)]
     if _SIGTERM.search(text):
@@ -126,6 +144,9 @@ SCHEDULERS = Recogniser(
         "walltime ",
         "DeadlineExceeded",
         "reempted",
+        *_OF_STATE,
+        "FAILED",
+        "OUT_OF_ME",
         "PreemptionByScheduler",
         "DisruptionTarget",
         "Evicted",
