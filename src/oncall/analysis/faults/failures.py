@@ -282,7 +282,8 @@ def _exits(attempt: Attempt) -> list[Cause]:
         and row["line"] < own[0]["line"]
     ]
     if above:
-        return [caused("error", "failure", {**above[-1], "place": own[0]["place"], **who})]
+        said = {**above[-1], "place": own[0]["place"]}
+        return [caused("error", "failure", said if who == about else {**said, **who})]
     return [caused("error", "exit", {**own[0], **who})]
 
 

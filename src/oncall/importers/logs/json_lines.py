@@ -21,6 +21,7 @@ _FIELD = re.compile(
 )
 # An object without a message whose numbers are those of a step.
 _METRICS = re.compile(r'"(?:(?:global|train|training|trainer)?[_/]?(?:step|iter|iteration))": ?\d')
+_TRACEBACK = "Traceback (most recent call last)"
 _MOST_OF_FIELD = 300  # characters
 _FAILED = {"ERROR", "CRITICAL", "FATAL"}
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,200}")
@@ -36,7 +37,8 @@ def message_of(raw: str) -> str:
     for found in _FIELD.finditer(raw):
         fields.setdefault(found["name"], found["value"] or found["number"] or "")
     said = _first(fields, _MESSAGES)
-    failed = [line for line in (_first(fields, _ERRORS) or "").split("\\n") if line.strip()]
+    raised = _first(fields, _ERRORS) or (said if said and _TRACEBACK in said else "")
+    failed = [line for line in raised.split("\\n") if line.strip()]
     others = [
         f"{name}: {value}"
         for name, value in fields.items()

@@ -83,8 +83,8 @@ _OF_MEMORY = tuple(
         ),
     )
 )
-_PID = re.compile(r"(?:pid=|[Pp]rocess )(\d{1,9})")
-_WORKER_HOST = re.compile(r"Worker IP address: (?P<host>[\w.:-]{1,64})")
+_PID = re.compile(r"(?:pid=|pid: |[Pp]rocess )(\d{1,9})")
+_WORKER_HOST = re.compile(r"(?:Worker IP address|^ip): (?P<host>[\w.:-]{1,64})", re.MULTILINE)
 _SIGKILL = re.compile(
     r"Signal 9 \(SIGKILL\)|(?i:exit(?:ed with)? (?:exit )?code)[: ]+137\b|signal: killed|"
     r"killed by signal: Killed"
@@ -127,11 +127,14 @@ def _cuda(why: str) -> Found:
     return event("cuda", code, text=why)
 
 
-def _memory(text: str) -> list[Found]:
-    """Memory that ran out, the host's or a GPU's: Ray names its own errors as PyTorch does."""
+def _memory(line: Line, text: str) -> list[Found]:
+    """Memory that ran out, the host's or a GPU's: Ray names its own errors as PyTorch does, and an
+    actor's process above."""
     for code, pattern in _OF_MEMORY:
         if pattern.search(text):
-            pid, host = _PID.search(text), _WORKER_HOST.search(text)
+            above = map(str.strip, line.above(4) if code == "worker" else ())
+            told = "\n".join([text, *above])
+            pid, host = _PID.search(told), _WORKER_HOST.search(told)
             about = {"pid": int(pid[1]) if pid else None, "node": host["host"] if host else None}
             return [event("memory", code, text=text, **about)]
     return []
@@ -139,7 +142,7 @@ def _memory(text: str) -> list[Found]:
 
 def _of_device(line: Line, text: str) -> list[Found]:
     """What a GPU's runtime says, or that memory ran out."""
-    if memory := _memory(text):
+    if memory := _memory(line, text):
         return memory
     if found := next((code for code, pattern in _OUTRIGHT if pattern.search(text)), None):
         return [event("cuda", found, text=text)]

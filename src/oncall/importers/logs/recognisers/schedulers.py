@@ -54,8 +54,8 @@ _SIGTERM = re.compile(
 )
 # A row of `sacct`: the job's state, and its exit code and signal.
 _ACCOUNTED = re.compile(
-    r"^\d+(?:_\d+)?(?:\.\w+)?\s+\S.*?\b(?P<state>COMPLETED|FAILED|TIMEOUT|NODE_FAIL|OUT_OF_ME\S*|"
-    r"PREEMPTED|CANCELLED)(?:\+| by \d+)?(?:\s.*?\b(?P<code>\d+):(?P<signal>\d+))?\b"
+    r".*\s(?P<state>COMPLETED|FAILED|TIMEOUT|NODE_FAIL|OUT_OF_ME\S*|PREEMPTED|CANCELLED)"
+    r"(?:\+| by \d+)?\s+(?P<code>\d+):(?P<signal>\d+)(?:\s|$)"
 )
 _OF_STATE = {
     "COMPLETED": ("phase", "passed"),
@@ -108,8 +108,8 @@ def read(line: Line) -> Sequence[Found]:
             return [ended]
         return [ended, *_tasks(found)]
     if found := _ACCOUNTED.match(text):
-        code = f"-{found['signal']}" if found["signal"] not in (None, "0") else found["code"]
-        kind, code = _OF_STATE.get(found["state"], ("exit", code or "N/A"))
+        code = found["code"] if found["signal"] == "0" else f"-{found['signal']}"
+        kind, code = _OF_STATE.get(found["state"], ("exit", code))
         if found["state"].startswith("OUT_OF_ME"):
             kind, code = "memory", "host"
         return [event(kind, code, number=0 if kind == "exit" else None, text=text)]
