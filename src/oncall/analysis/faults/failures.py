@@ -282,8 +282,8 @@ def _exits(attempt: Attempt) -> list[Cause]:
         and row["line"] < own[0]["line"]
     ]
     if above:
-        said = {**above[-1], "place": own[0]["place"]}
-        return [caused("error", "failure", said if who == about else {**said, **who})]
+        known = who if who != about else {"rank": None}  # who says it need not be who failed
+        return [caused("error", "failure", {**above[-1], "place": own[0]["place"], **known})]
     return [caused("error", "exit", {**own[0], **who})]
 
 

@@ -14,7 +14,7 @@ _ERRORS = ("exc_info", "exception", "exc_text", "stack_trace", "traceback", "sta
 _RANKS = ("rank", "global_rank", "process_rank")
 _HOSTS = ("pod_name", "hostname", "host", "nodename", "node", "node_name")
 _LEVELS = ("level", "severity", "levelname")
-_TOLD = {*_MESSAGES, *_STAMPS, *_ERRORS, *_RANKS, *_HOSTS, *_LEVELS, "stream"}
+_PLACED = {*_MESSAGES, *_STAMPS, *_ERRORS, *_RANKS, *_HOSTS, *_LEVELS, "stream"}
 _FIELD = re.compile(
     r'"(?P<name>[\w@./-]{1,40})": ?'
     r'(?:"(?P<value>(?:[^"\\]|\\.)*)"|(?P<number>-?\d{1,20}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?\b|NaN))'
@@ -42,7 +42,7 @@ def message_of(raw: str) -> str:
     others = [
         f"{name}: {value}"
         for name, value in fields.items()
-        if name not in _TOLD and len(value) <= _MOST_OF_FIELD
+        if name not in _PLACED and len(value) <= _MOST_OF_FIELD
     ]
     if failed:
         said = failed[-1]

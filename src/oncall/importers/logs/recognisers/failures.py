@@ -133,8 +133,8 @@ def _memory(line: Line, text: str) -> list[Found]:
     for code, pattern in _OF_MEMORY:
         if pattern.search(text):
             above = map(str.strip, line.above(4) if code == "worker" else ())
-            told = "\n".join([text, *above])
-            pid, host = _PID.search(told), _WORKER_HOST.search(told)
+            said = "\n".join([text, *above])
+            pid, host = _PID.search(said), _WORKER_HOST.search(said)
             about = {"pid": int(pid[1]) if pid else None, "node": host["host"] if host else None}
             return [event("memory", code, text=text, **about)]
     return []

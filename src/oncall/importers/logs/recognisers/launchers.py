@@ -28,6 +28,7 @@ _ENDED = tuple(
         r"process (?:with PID (?P<pid>N)|(?P<local>N)) terminated with "
         r"(?:(?:exit )?code (?P<code>-?N)|signal SIG(?P<name>[A-Z]+))",
         r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>N) died from signal (?P<signal>N)",
+        r"\bFAILED +(?:0:(?P<signal>[1-9]\d{0,2})|(?P<code>[1-9]\d{0,2}):\d)\b",  # of Slurm's sacct
         r"(?:^|: line \d{1,9}: {1,20}(?P<pid>N) )(?P<name>Killed|Aborted|Terminated|Hangup)"
         r"(?: \(core dumped\))?(?: {2}|$)",
     )
@@ -108,6 +109,7 @@ LAUNCHERS = Recogniser(
         "Process name: [",
         " world_rank=",
         "[rank=",
+        "FAILED  ",
         "Killed",
         "Aborted",
         "Terminated",

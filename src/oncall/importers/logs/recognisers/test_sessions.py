@@ -11,7 +11,7 @@ from oncall.importers.logs.line import Found, Line, Recogniser, event
 _BEGINS = re.compile(r"^=+ test session starts =+$")
 _PASSES = re.compile(
     r"^=+ (?!.*\b(?:failed|errors?)\b)(?=.*\bpassed\b)(?=.* in [\d.]+s\b).*=$|"
-    r"^# Out of bounds values : 0 OK|^State: COMPLETED \(exit code 0\)"
+    r"^# Out of bounds values : 0 OK|^State: COMPLETED \(exit code 0\)|.*\bCOMPLETED +0:0\b"
 )
 
 
@@ -25,6 +25,6 @@ def read(line: Line) -> Sequence[Found]:
 
 TEST_SESSIONS = Recogniser(
     "test sessions",
-    ("test session starts", " passed", "Out of bounds values", "State: COMPLETED"),
+    ("test session starts", " passed", "Out of bounds values", "COMPLETED "),
     read,
 )
