@@ -16,8 +16,8 @@ _HOSTS = ("pod_name", "hostname", "host", "nodename", "node", "node_name")
 _LEVELS = ("level", "severity", "levelname")
 _PLACED = {*_MESSAGES, *_STAMPS, *_ERRORS, *_RANKS, *_HOSTS, *_LEVELS, "stream"}
 _FIELD = re.compile(
-    r'"(?P<name>[\w@./-]{1,40})": ?'
-    r'(?:"(?P<value>(?:[^"\\]|\\.)*)"|(?P<number>-?\d{1,20}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?\b|NaN))'
+    r'"([\w@./-]{1,40})": ?'  # its name, then its value or number
+    r'(?:"((?:[^"\\]++|\\.)*+)"|(-?\d{1,20}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?\b|NaN))'
 )
 # An object without a message whose numbers are those of a step.
 _METRICS = re.compile(r'"(?:(?:global|train|training|trainer)?[_/]?(?:step|iter|iteration))": ?\d')
@@ -34,8 +34,8 @@ def message_of(raw: str) -> str:
     fields, as `name: value`; of a failure, the last line of its traceback. What is no such object
     stays as it is."""
     fields: dict[str, str] = {}
-    for found in _FIELD.finditer(raw):
-        fields.setdefault(found["name"], found["value"] or found["number"] or "")
+    for name, value, number in _FIELD.findall(raw):
+        fields.setdefault(name, value or number)
     said = _first(fields, _MESSAGES)
     raised = _first(fields, _ERRORS) or (said if said and _TRACEBACK in said else "")
     failed = [line for line in raised.split("\\n") if line.strip()]
