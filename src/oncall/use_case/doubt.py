@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 from oncall.core.diagnosis import Blame, Suspect
 from oncall.core.errors import MissingEvidence, RelationFailed
-from oncall.core.nodeset import fold_ranks
-from oncall.core.printable import short
+from oncall.core.nodeset import fold_ranks, named_ranks
+from oncall.core.printable import LONGEST_VALUE, clean, short
 from oncall.core.symptom import Symptom
 from oncall.evidence.incident import Incident
 from oncall.use_case import evidence
@@ -199,7 +199,15 @@ def why_logs_say_too_little(incident: Incident) -> str | None:
     if finished:
         return ""
     if steps:
-        return f"the log ends after step {last:,}" if last is not None else "the log just ends"
+        end = f"the log ends after step {last:,}" if last is not None else "the log just ends"
+        return end + _last_said(incident)
     if evidence.answers_requests(incident):
         return "the log shows no fault of a server that answers; whether it is slow is unknown"
-    return "the log shows neither a fault nor steps of training"
+    return "the log shows neither a fault nor steps of training" + _last_said(incident)
+
+
+def _last_said(incident: Incident) -> str:
+    """The last line behind all steps, and who took no part in the last steps."""
+    text, behind = evidence.at_the_end(incident)
+    ranks = f"; the steps of {named_ranks(behind)} end before the others'" if behind else ""
+    return ranks + (f"; its last line: {clean(text, LONGEST_VALUE)}" if text else "")

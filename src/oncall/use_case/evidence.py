@@ -372,9 +372,11 @@ def has_text_of_hosts(incident: Incident) -> bool:
 def logged_progress(incident: Incident) -> tuple[bool | None, int | None, int | None] | None:
     """Whether a log ends as training does, its steps, and the last of them; None if they could not
     be read."""
-    steps = (
-        "SELECT bool_or(finished AND steps > 1), sum(steps), max(last_iteration) FROM log_progress"
-    )
+    steps = """
+        SELECT bool_or(finished AND (steps > 1 OR job IN (
+            SELECT job FROM log_events WHERE kind <> 'reported' GROUP BY job, path
+            HAVING arg_max(code, line) = 'passed'))), sum(steps), max(last_iteration)
+        FROM log_progress"""
     return next(iter(asked(incident, ["log_progress"], steps)), None)
 
 
@@ -390,6 +392,22 @@ def last_words(incident: Incident) -> tuple[str, int, str] | None:
         ORDER BY e.sort_ns, e.path, e.line LIMIT 1
     """
     return next(iter(asked(incident, [], failure)), None)
+
+
+def at_the_end(incident: Incident) -> tuple[str | None, list[int]]:
+    """The last line of the log that was written last, behind its last step; and the few ranks whose
+    steps end two steps or more before the others'."""
+    last = """
+        SELECT (SELECT arg_max(text, (coalesce(sort_ns, 0), path)) FROM log_events
+            WHERE code = 'last'), coalesce(list(rank ORDER BY rank) FILTER (behind), [])
+        FROM (
+            SELECT *, (SELECT count(DISTINCT iteration) FROM logged_steps
+                WHERE iteration > last) > 1 AS behind
+            FROM (SELECT rank, max(iteration) AS last FROM logged_steps
+                WHERE rank IS NOT NULL GROUP BY rank))
+    """
+    text, behind = next(iter(asked(incident, [], last)), (None, []))
+    return text, behind
 
 
 def answers_requests(incident: Incident) -> bool:

@@ -446,7 +446,7 @@ def test_standard_input_is_called_so() -> None:
         pass
     with (
         pytest.raises(BadInput, match=r"^standard input: not a recording"),
-        as_file(io.BytesIO(b"hello")) as place,
+        as_file(io.BytesIO(b"\1hello")) as place,
         Incident.empty() as incident,
     ):
         detect.load([place], incident)

@@ -200,7 +200,8 @@ def _wrong_interface(attempt: Attempt, row: Row) -> list[Cause]:
 
 
 def _half_made(attempt: Attempt) -> list[Cause]:
-    """Communicators that processes began to make and that were not complete when the log ends."""
+    """Communicators that processes began to make, and that some or all had not completed when the
+    log ends."""
     inits = [row for row in attempt.of("nccl_init") if row["comm_rank"] is not None]
     done = {
         (row["process_group"], row["node"], row["comm_rank"])
@@ -208,25 +209,30 @@ def _half_made(attempt: Attempt) -> list[Cause]:
         if row["code"] == "complete"
     }
     begun = [row for row in inits if row["code"] == "start"]
-    groups_done = {group for group, _, _ in done}
-    open_ = [row for row in begun if row["process_group"] not in groups_done]
+    open_ = [
+        row for row in begun if (row["process_group"], row["node"], row["comm_rank"]) not in done
+    ]
     if (
         not open_
         or attempt.steps
         or any((row["code"] or "").startswith("channel_") for row in attempt.of("net"))
         or not attempt.events
-        or attempt.events[-1]["kind"] not in ("nccl_init", "net", "echo")
+        or [row for row in attempt.events if row["code"] != "last"][-1]["kind"]
+        not in ("nccl_init", "net", "echo")
     ):
         return []
     first = open_[0]
-    here = {row["comm_rank"] for row in begun if row["process_group"] == first["process_group"]}
+    came = [row for row in begun if row["process_group"] == first["process_group"]]
+    some = {row["comm_rank"] for row in came if row not in open_}
+    here = some or {row["comm_rank"] for row in came}
     size = first["number"] or 0
     missing = (
         sorted(set(range(size)) - here)
         if 0 < size - len(here) <= max(1, size // 4) and size == attempt.world
         else []
     )
-    said = f"{len(here)} of {size} ranks began a communicator, and none completed it"
+    said = f"{len(here)} of {size} ranks "
+    said += "completed a communicator" if some else "began a communicator, and none completed it"
     about = {**first, "text": said}
     return [
         caused("init_hang", "not_complete", {**about, "rank": rank, "node": None})

@@ -80,17 +80,14 @@ def _of_xid(row: Row) -> Cause:
 def _gpu_errors(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.of("cuda") if row["code"] in _HARDWARE]
     ecc = [row for row in rows if row["code"] == "ecc"]
-    chosen = _first_known(ecc or rows)
-    if chosen and chosen[0]["rank"] is None:
-        chosen = [{**chosen[0], **_only_one(_ended_alone(attempt))}]
+    chosen = _whose(attempt, ecc or rows)
     return [caused(_HARDWARE[row["code"]], row["code"], row) for row in chosen]
 
 
 def _gpu_memory(attempt: Attempt) -> list[Cause]:
     rows = [row for row in attempt.fatal("memory") if row["code"] == "gpu"]
-    first = _first_known(rows)
     near = [row for row in rows if row["rank"] is not None]
-    return [caused("oom_gpu", "memory", row) for row in once(near, "rank")[:1] or first]
+    return [caused("oom_gpu", "memory", row) for row in near[:1] or _whose(attempt, rows)]
 
 
 def _host_memory(attempt: Attempt) -> list[Cause]:
@@ -213,15 +210,15 @@ def _errors(attempt: Attempt) -> list[Cause]:
 
 
 def _with_the_last(row: Row, errors: Sequence[Row]) -> str | None:
-    """What an error says, and the last that was raised while it was handled: it may say why."""
+    """What an error says, and the last that its process printed after it: it may say why."""
     after = (
         one
         for one in errors
         if (one["path"], one["rank"]) == (row["path"], row["rank"]) and one["line"] > row["line"]
     )
-    *_, last = row, *takewhile(lambda one: one["kind"] == "error" and one["number"], after)
+    *_, last = row, *takewhile(lambda one: one["kind"] == "error" and not is_echo(one), after)
     said: str | None = row["text"]
-    if last is row:
+    if (last["text"] or "").partition(" (")[0] in (said or ""):  # it was raised anew
         return said
     return f"{(said or '')[:_MOST_OF_FIRST]}; then {last['code']}: {last['text']}"
 
@@ -233,6 +230,14 @@ def _only_one(*sources: Sequence[Row]) -> dict[str, Any]:
         if len(named) == 1:
             return {"rank": named[0]["rank"], "node": named[0]["node"]}
     return {}
+
+
+def _whose(attempt: Attempt, rows: Sequence[Row]) -> list[Row]:
+    """The first row that names the rank or host; else the first, of the rank that ended alone."""
+    found = _first_known(rows)
+    if found and found[0]["rank"] is None:
+        return [{**found[0], **_only_one(_ended_alone(attempt))}]
+    return found
 
 
 def _ended_alone(attempt: Attempt) -> list[Row]:
@@ -268,18 +273,17 @@ def _exits(attempt: Attempt) -> list[Cause]:
     own = own or [row for row in rows if row["code"] in ("-6", "134")]
     if not own:
         return []
-    others = {row["rank"] for row in rows if row["rank"] is not None} - {
-        row["rank"] for row in alone
-    }
-    who = {**about, **(_only_one(alone) if others else {})}
+    who = {**about, **_only_one(alone)}
     above = [
         row
         for row in attempt.fatal("reported")
-        if (row["code"], row["path"]) == ("failure", own[0]["path"])
+        if row["code"] in ("failure", "late")
+        and row["path"] == own[0]["path"]
         and row["line"] < own[0]["line"]
     ]
     if above:
-        return [caused("error", "failure", {**above[-1], "place": own[0]["place"], **who})]
+        known = who if who != about else {"rank": None}  # who says it need not be who failed
+        return [caused("error", "failure", {**above[-1], "place": own[0]["place"], **known})]
     return [caused("error", "exit", {**own[0], **who})]
 
 
@@ -317,7 +321,7 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
     echoes = [
         row
         for row in attempt.fatal("error", "echo", "init")
-        if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone")
+        if row["code"] not in ("SystemExit", "KeyboardInterrupt", "peer_gone", "unscheduled")
         and _lost_a_peer(attempt, row)
         and not attempt.finished_before(row)
     ]
@@ -336,8 +340,7 @@ def _unexplained(attempt: Attempt) -> list[Cause]:
 
 def _reported(attempt: Attempt) -> list[Cause]:
     """A line of the level of an error that says that something waited in vain."""
-    in_vain = (row for row in attempt.fatal("reported") if row["code"] == "timeout")
-    rows = [row for row in in_vain if not attempt.finished_before(row)]
+    rows = [row for row in attempt.fatal("reported") if row["code"] == "timeout"]
     return [caused("all_waiting", "reported", {**row, "rank": None}) for row in rows[:1]]
 
 

@@ -60,7 +60,7 @@ class Attempt:
         ends = [
             one["place"]
             for one in self.of("phase")
-            if one["code"] == "finished" and one["place"] < row["place"]
+            if one["code"] in ("finished", "passed") and one["place"] < row["place"]
         ]
         return bool(ends) and not any(ends[-1] < one["place"] < row["place"] for one in self.steps)
 

@@ -207,7 +207,7 @@ def log_progress() -> str:
           SELECT e.job FROM log_events e LEFT JOIN logged_steps s
             ON s.job = e.job AND (s.attempt > e.attempt
               OR s.attempt = e.attempt AND s.path = e.path AND s.line > e.line)
-          WHERE e.kind = 'phase' AND e.code = 'finished'
+          WHERE e.kind = 'phase' AND e.code IN ('finished', 'passed')
           GROUP BY e.job, e.attempt, e.path, e.line HAVING count(s.line) < $went_on),
         said AS (
           SELECT job, job IN (FROM done) AS finished,

@@ -65,7 +65,10 @@ _PATTERNS = (
     ),
     _line("gpu_lost", rf"{_AMD}{_ANY}device lost from bus"),
     _line("gpu_init_failed", rf"{_AMD}{_ANY}Fatal error during GPU init"),
-    _line("gpu_reset", rf"{_AMD}{_ANY}(?:GPU reset begin|GPU recovery failed|ASIC reset failed)"),
+    _line(
+        "gpu_reset",
+        rf"{_AMD}{_ANY}(?:GPU reset begin|GPU re\w+(?:\(\d+\))? failed|ASIC reset failed)",
+    ),
     _line(
         "gpu_hung",
         rf"{_INTEL}{_ANY}(?:Timedout job: |GPU HANG: |Engine reset: )",

@@ -26,7 +26,7 @@ _SECOND = re.compile(
     r"\s*(?P<used>\d+)MiB\s*/\s*(?P<total>\d+)MiB\s*\|\s*(?P<busy>\d+)%"
 )
 _LOST = re.compile(
-    r"Unable to determine the device handle for (?:GPU|gpu) ?(?P<pci>[0-9A-Fa-f:.]+):|"
+    r"Unable to determine the device handle for (?i:GPU) ?(?:\d{1,3}: )?(?P<pci>[0-9A-Fa-f:.]+):|"
     r"(?:GPU|gpu) ?(?P<other>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)?:? ?(?:GPU )?is lost"
 )
 # What it prints instead of any GPU.

@@ -18,7 +18,7 @@ from oncall.evidence.schema import BY_NAME
 from oncall.importers import files
 from oncall.importers.logs.calls import Calls
 from oncall.importers.logs.clock import Clock
-from oncall.importers.logs.line import Found, Line
+from oncall.importers.logs.line import Found, Line, event
 from oncall.importers.logs.places import (
     ELASTIC,
     STEP_TABLE,
@@ -44,8 +44,8 @@ from oncall.importers.so_far import has_found
 
 # Whether a file is a log that a job may have written.
 #
-# Content decides: it is text in which a recogniser reads a line, at its start or, if it is called a
-# log, at its end. Of what is called a log its words suffice: such a line may stand in between.
+# Its name decides: text in which no recogniser reads a line is a log all the same. Of other text,
+# content decides: a recogniser reads a line, at its start or, of `.txt`, at its end.
 
 _NAMED = re.compile(
     r"\.(?:log|out|err|stdout|stderr|txt)(?:\.\d+)?(?:\.(?:gz|zst|xz|bz2))?$|^(?:stdout|stderr)\b|^slurm-\d+|[-_.](?:log|stderr|stdout|[eo]\d{1,9})$",
@@ -79,10 +79,9 @@ def recognises(path: Path, head: bytes) -> bool:
     if len(_BINARY.findall(head)) * _TEXT_BYTES > len(head):
         return False
     is_named = bool(_NAMED.search(path.name))
-    says = _has_words if is_named and ".txt" not in path.name else _has_lines
-    if says(head):
+    if (is_named and ".txt" not in path.name) or _has_lines(head):
         return _is_prose(path, head)
-    return is_named and says(_tail(path))
+    return is_named and _has_lines(_tail(path))
 
 
 def _is_prose(path: Path, head: bytes) -> bool:
@@ -90,12 +89,6 @@ def _is_prose(path: Path, head: bytes) -> bool:
     if _JSON_LINES.match(head):
         return True
     return path.suffix.lower() not in _NO_LOGS and _DOCUMENT.match(head) is None
-
-
-def _has_words(part: bytes) -> bool:
-    if _SIGN.search(part) is not None or next(NEEDLES.find(part), None) is not None:
-        return True
-    return any(map(read_at_end, _lines_of(part, Clock(None), 1)))
 
 
 def _has_lines(part: bytes) -> bool:
@@ -128,7 +121,8 @@ _MOST_TEXT = 600  # characters kept of a line
 # Events that are causes; how far from them a stamped line is looked for: most tracebacks have fewer
 # lines.
 # What shows, as steps do, that the job outlived what stands above.
-_PROGRESS = {"finished", "served", "attempt", "unstuck", "test_session"}
+_ENDS = {"finished", "passed"}
+_PROGRESS = {*_ENDS, "served", "attempt", "unstuck"}
 _CAUSES = {"error", "cuda", "memory", "crash"}
 _NEIGHBOURS = 60
 _MOST_DATED = 200  # of a file
@@ -176,7 +170,7 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
         file.problem = str(error)
         return file
     clock, log, calls = Clock(file.written_ns), Log(path, NEEDLES), Calls()
-    sort_ns = None
+    sort_ns, is_done = None, False
     for candidate in log.candidates():
         line = _line(candidate, clock)
         sort_ns = line.at_ns or sort_ns
@@ -190,18 +184,21 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
             kind, code = one.columns.get("kind"), one.columns.get("code")
             if one.table == STEP_TABLE or _PROGRESS & {kind, code}:
                 log.went_on()
+                is_done = kind != "attempt" and (is_done or code in _ENDS)
             if code == "unstuck":
                 file.went_on()
                 continue
             if kind == "test_session":
-                file.test_session(one.columns["code"])
+                file.test_session()
                 continue
+            if code == "passed":
+                file.tests_passed()
             if one.table == STEP_TABLE or kind == "phase":
                 log.restart_stamps()
             _keep(file, line, one, sort_ns)
     for line, differs in calls.first_difference():
         _keep(file, line, differs, line.at_ns)
-    _keep_end(file, clock, log)
+    _keep_end(file, clock, log, is_done)
     _keep_silence(file, clock, log)
     file.stamps_ns = [
         at_ns
@@ -281,13 +278,16 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
     file.rows[found.table].append(row)
 
 
-def _keep_end(file: LogFile, clock: Clock, log: Log) -> None:
-    """What lines in no known form say of a failure behind the last progress."""
+def _keep_end(file: LogFile, clock: Clock, log: Log, is_done: bool) -> None:
+    """What lines in no known form say of a failure behind the last progress, and the last line."""
     rows = (row for rows in file.rows.values() for row in rows)
-    known = {row["line"] for row in rows if row.get("kind") != "phase"}
-    for line in _lines_of(log.end, clock, log.lines + 1 - log.end.count(b"\n")):
-        for found in () if line.number in known else read_at_end(line):
+    known, last = {row["line"] for row in rows if row.get("kind") != "phase"}, None
+    for line in _lines_of(log.end, clock, log.first_of_end):
+        for found in () if line.number in known else read_at_end(line, is_done):
             _keep(file, line, found, line.at_ns)
+        last = line if line.text.strip() else last
+    if last is not None and last.number not in known:
+        _keep(file, last, event("reported", "last", text=last.text), last.at_ns)
 
 
 def _lines_of(part: bytes, clock: Clock, first: int) -> Iterator[Line]:

@@ -14,14 +14,15 @@ _ERRORS = ("exc_info", "exception", "exc_text", "stack_trace", "traceback", "sta
 _RANKS = ("rank", "global_rank", "process_rank")
 _HOSTS = ("pod_name", "hostname", "host", "nodename", "node", "node_name")
 _LEVELS = ("level", "severity", "levelname")
-_NAMES = "|".join(map(re.escape, (*_MESSAGES, *_STAMPS, *_ERRORS, *_RANKS, *_HOSTS, *_LEVELS)))
+_PLACED = {*_MESSAGES, *_STAMPS, *_ERRORS, *_RANKS, *_HOSTS, *_LEVELS, "stream"}
 _FIELD = re.compile(
-    rf'"(?P<name>{_NAMES})": ?'
-    r'(?:"(?P<value>(?:[^"\\]|\\.)*)"|(?P<number>-?\d{1,20}(?:\.\d{1,9})?)\b)'
+    r'"([\w@./-]{1,40})": ?'  # its name, then its value or number
+    r'(?:"((?:[^"\\]++|\\.)*+)"|(-?\d{1,20}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?\b|NaN))'
 )
 # An object without a message whose numbers are those of a step.
 _METRICS = re.compile(r'"(?:(?:global|train|training|trainer)?[_/]?(?:step|iter|iteration))": ?\d')
-_KEY = re.compile(r'"([\w./-]{1,40})": ?')
+_TRACEBACK = "Traceback (most recent call last)"
+_MOST_OF_FIELD = 300  # characters
 _FAILED = {"ERROR", "CRITICAL", "FATAL"}
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,200}")
 # Seconds, milliseconds, microseconds or nanoseconds since 1970, by their digits: of 2014 to 2033.
@@ -29,26 +30,33 @@ _EPOCH = re.compile(r"(?P<seconds>1[4-9]\d{8})(?P<more>(?:\d{3}){0,3})(?:\.(?P<p
 
 
 def message_of(raw: str) -> str:
-    """The message of a JSON object behind its stamp, pod or host, and rank; of a failure, the last
-    line of its traceback. What is no such object stays as it is."""
+    """The message of a JSON object behind its stamp, pod or host, and rank, and before its other
+    fields, as `name: value`; of a failure, the last line of its traceback. What is no such object
+    stays as it is."""
     fields: dict[str, str] = {}
-    for found in _FIELD.finditer(raw):
-        fields.setdefault(found["name"], found["value"] or found["number"] or "")
+    for name, value, number in _FIELD.findall(raw):
+        fields.setdefault(name, value or number)
     said = _first(fields, _MESSAGES)
-    failed = [line for line in (_first(fields, _ERRORS) or "").split("\\n") if line.strip()]
+    raised = _first(fields, _ERRORS) or (said if said and _TRACEBACK in said else "")
+    failed = [line for line in raised.split("\\n") if line.strip()]
+    others = [
+        f"{name}: {value}"
+        for name, value in fields.items()
+        if name not in _PLACED and len(value) <= _MOST_OF_FIELD
+    ]
     if failed:
         said = failed[-1]
-    elif said is None and _METRICS.search(raw):
-        said = _KEY.sub(r"\1: ", raw.strip("{}\r\n "))
-    if said is None:
+    elif said is None and not _METRICS.search(raw):
         return raw
+    elif not any(name in fields for name in ("log", "textPayload")):  # of a whole line
+        said = ", ".join([*([said] if said else []), *others])
     rank, host = _first(fields, _RANKS) or "", _first(fields, _HOSTS) or ""
     before = _stamp(_first(fields, _STAMPS) or "")
     before += f"[pod/{host}] " if _HOST.fullmatch(host) else ""
     before += f"[rank{rank}]: " if rank.isdecimal() and len(rank) < 8 else ""
     level = (_first(fields, _LEVELS) or "").upper()
     before += f"{level}: " if level in _FAILED else ""
-    text = said.replace("\\n", "").replace('\\"', '"').replace("\\t", "\t")
+    text = (said or "").replace("\\n", "").replace('\\"', '"').replace("\\t", "\t")
     return before + text
 
 

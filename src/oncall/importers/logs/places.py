@@ -42,14 +42,15 @@ class LogFile:
         events = self.rows["log_events"]
         return bool(events) and events[-1]["kind"] == "attempt"
 
-    def test_session(self, code: str) -> None:
+    def test_session(self) -> None:
+        """A session of tests begins."""
+        self.before_tests = {table: len(rows) for table, rows in self.rows.items()}
+
+    def tests_passed(self) -> None:
         """What tests print that all pass, they provoked: it says nothing of a fault."""
-        if code == "begins":
-            self.before_tests = {table: len(rows) for table, rows in self.rows.items()}
-        elif self.before_tests is not None:
-            for table, rows in self.rows.items():
-                del rows[self.before_tests.get(table, 0) :]
-            self.before_tests = None
+        for table, rows in self.rows.items() if self.before_tests is not None else ():
+            del rows[(self.before_tests or {}).get(table, 0) :]
+        self.before_tests = None
 
     def went_on(self) -> None:
         """A thread that was said to be stuck is not: the warning is taken back."""

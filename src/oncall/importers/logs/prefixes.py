@@ -122,7 +122,7 @@ _FORMS = (
     rf"(?P<level>{_LEVELS}):[\w.]+: ?",
     rf"(?:- )?[\w.]++ - (?P<level>{_LEVELS}) - ",
     rf"- (?P<level>{_LEVELS}) - [\w.]+ - ",
-    rf"\[(?P<level>{_LEVELS})\] ?",
+    rf"\[(?P<level>{_LEVELS}|[EWI])\] ?",
     rf"(?P<level>{_LEVELS}) (?P<month>\d\d)-(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d) "
     r"\[?[\w./-]+:\d+\] ?",
     rf"(?P<level>{_LEVELS}) +(?:\||-|\[) *[\w./<>:-]+:\d+ *(?:\||-|\]) ?",

@@ -117,6 +117,11 @@ class Log:
         self.end = b""
         self._progress = self._past
 
+    @property
+    def first_of_end(self) -> int:
+        """The number of the first line of `end`."""
+        return self.lines + 1 + len(self._cuts) - self.end.count(b"\n")
+
     def of_part(self, part: bytes) -> Iterator[Candidate]:
         """The lines that hold words in a part of a log."""
         return self._block(part, True, Meter())

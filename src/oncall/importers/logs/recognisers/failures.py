@@ -20,8 +20,9 @@ _EXCEPTION = re.compile(
 _TRACEBACK = "Traceback (most recent call last)"
 # Distributed checkpoints repeat on rank 0 what failed on another.
 _OF_RANK = re.compile(r"last\): \(RANK (\d{1,7})\)")
-_CHAINED = re.compile(r"During handling of the above exc|The above exception was the direct cause")
-_RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$")
+_RAISED = re.compile(
+    r"^(?!jax\.errors\.Simpl)(?:[A-Za-z_]\w*\.)*(?P<type>[A-Z]\w+)(?:: (?P<message>.*))?$"
+)
 _MOST_OF_TRACEBACK = 150  # lines
 _FRAME = re.compile(r'\s{1,8}File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,7})')
 _OF_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python\d|^<")
@@ -31,27 +32,29 @@ _OF_NPU = re.compile(r"\s*\[Error\]: (\S.*)")  # what CANN says below, of an err
 _ORIGINAL = "Original " + _TRACEBACK
 _GRAPH = re.compile(r"[\s~^]*$")
 _CUDA = re.compile(
-    r"^(?>.*?(?:CUDA|HIP|NPU)(?: driver)? error: )(?P<why>.*?\S)\s*+(?:CUDA kernel errors|"
-    r"Compile with|Search for|For debugging|Exception raised|$)"
+    r"^(?>.*?(?:(?:CUDA|HIP|NPU)(?: driver)? error: |(?=ACL [\w ]+ failed)))(?P<why>.*?\S)\s*+"
+    r"(?:CUDA kernel errors|Compile with|Search for|For debugging|Exception raised|$)"
 )
 # As XLA names the driver's errors, of a task where its coordination service passes them on.
 _DRIVER = re.compile(r"CUDA_ERROR_(?P<name>[A-Z_]{3,60})(?::? (?P<why>[a-zA-Z][^\n]{0,300}))?")
 _OF_TASK = re.compile(r"/task:(\d{1,7})\b")
 _FAILURE = re.compile(r"Cuda failure (?:\d+ )?'(?P<why>[^']+)'")
-# ROCm's runtime, which ends the process: no exception follows.
-_ROCM = (
-    (
-        re.compile(
-            r"Memory access fault by GPU node-\d+|HSA_STATUS_ERROR_MEMORY_(?:FAULT|"
-            r"APERTURE_VIOLATION)"
+# In any line that says so; ROCm's runtime ends the process, and no exception follows.
+_ECC = r"uncorrectable ECC error|ECCUncorrectable|double[- ]bit ECC"
+_NVLINK = r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable"
+_OUTRIGHT = tuple(
+    (code, re.compile(pattern))
+    for code, pattern in (
+        ("ecc", _ECC),
+        ("nvlink", _NVLINK),
+        (
+            "illegal_access",
+            r"Memory access fault by GPU node-\d+|HSA_STATUS_ERROR_MEMORY_(?:FAULT|APERTURE_V)",
         ),
-        "illegal_access",
-    ),
-    (re.compile(r"HW Exception by GPU node-\d+|HSA_STATUS_ERROR_EXCEPTION"), "gpu"),
-    (re.compile(r"HSA_STATUS_ERROR_OUT_OF_RESOURCES"), "other"),
+        ("gpu", r"HW Exception by GPU node-\d+|HSA_STATUS_ERROR_EXCEPTION"),
+        ("other", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES"),
+    )
 )
-_ECC = re.compile(r"uncorrectable ECC error|ECCUncorrectable|double[- ]bit ECC")
-_NVLINK = re.compile(r"uncorrectable NVLink error|cudaErrorNvlinkUncorrectable")
 # Who ended the process for it: the kernel, or Ray's monitor before it came to that; of a refused
 # allocation nobody.
 _OF_MEMORY = tuple(
@@ -73,15 +76,15 @@ _OF_MEMORY = tuple(
         (
             "gpu",
             r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
-            r"OutOfMemoryError|(?:CUDA|HIP)(?: driver)? error: out of memory|"
+            r"OutOfMemoryError|(?:CUDA|HIP)(?: \w+)? error\b.{0,300}: out of memory|"
             r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|"
-            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory|"
-            r"CUDA_ERROR_OUT_OF_MEMORY",
+            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: (?:Out of memory|.*[Aa]llocat)|"
+            r"CUDA_ERROR_OUT_OF_MEMORY|OOM when allocating|ran out of memory trying to allocate",
         ),
     )
 )
-_PID = re.compile(r"(?:pid=|[Pp]rocess )(\d{1,9})")
-_WORKER_HOST = re.compile(r"Worker IP address: (?P<host>[\w.:-]{1,64})")
+_PID = re.compile(r"(?:pid=|pid: |[Pp]rocess )(\d{1,9})")
+_WORKER_HOST = re.compile(r"(?:Worker IP address|^ip): (?P<host>[\w.:-]{1,64})", re.MULTILINE)
 _SIGKILL = re.compile(
     r"Signal 9 \(SIGKILL\)|(?i:exit(?:ed with)? (?:exit )?code)[: ]+137\b|signal: killed|"
     r"killed by signal: Killed"
@@ -100,8 +103,8 @@ _MOST_FRAMES = 12
 _COPED_WITH = {"I", "D", "INFO"}  # levels: info, debug, NCCL's info
 _ERRORS = ("E", "F", "C")  # error, fatal, critical
 _OF_CUDA = (
-    ("ecc", re.compile(rf"{_ECC.pattern}|^ecc uncorrectable")),
-    ("nvlink", _NVLINK),
+    ("ecc", re.compile(rf"{_ECC}|^ecc uncorrectable")),
+    ("nvlink", re.compile(_NVLINK)),
     ("assert", re.compile(r"device-side assert")),
     ("illegal_access", re.compile(r"illegal memory access|misaligned address|illegal instruction")),
     ("system", re.compile(r"system not yet initialized|SystemNotReady|forward compatibility")),
@@ -112,7 +115,8 @@ _OF_CUDA = (
         re.compile(
             r"unknown error|unspecified launch failure|launch failure|hardware stack|"
             r"GPU is lost|fallen off|timed out and was terminated|device not ready|"
-            r"unrecoverable|reset required|MMU|graphics|^contained|hardware error"
+            r"unrecoverable|reset required|MMU|graphics|^contained|hardware error|"
+            r"error code: ?507\d{3}"  # of an Ascend device
         ),
     ),
 )
@@ -123,13 +127,27 @@ def _cuda(why: str) -> Found:
     return event("cuda", code, text=why)
 
 
-def _memory(text: str) -> list[Found]:
-    """Memory that ran out, the host's or a GPU's: Ray names its own errors as PyTorch does."""
+def _memory(line: Line, text: str) -> list[Found]:
+    """Memory that ran out, the host's or a GPU's: Ray names its own errors as PyTorch does, and an
+    actor's process above."""
     for code, pattern in _OF_MEMORY:
         if pattern.search(text):
-            pid, host = _PID.search(text), _WORKER_HOST.search(text)
+            above = map(str.strip, line.above(4) if code == "worker" else ())
+            said = "\n".join([text, *above])
+            pid, host = _PID.search(said), _WORKER_HOST.search(said)
             about = {"pid": int(pid[1]) if pid else None, "node": host["host"] if host else None}
             return [event("memory", code, text=text, **about)]
+    return []
+
+
+def _of_device(line: Line, text: str) -> list[Found]:
+    """What a GPU's runtime says, or that memory ran out."""
+    if memory := _memory(line, text):
+        return memory
+    if found := next((code for code, pattern in _OUTRIGHT if pattern.search(text)), None):
+        return [event("cuda", found, text=text)]
+    if known := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
+        return [_cuda(known["why"])]
     return []
 
 
@@ -147,7 +165,7 @@ def _traceback(line: Line) -> list[Found]:
         if found is None or (_EXCEPTION.match(below.text) and below.rank == line.rank):
             return []
         said = found["message"] or found["type"]
-        return _memory(below.text) or [event("error", found["type"], text=said)]
+        return _of_device(line, below.text) or [event("error", found["type"], text=said)]
     return []
 
 
@@ -182,18 +200,16 @@ def _original(line: Line, message: str) -> str:
 
 
 def _stated(line: Line) -> dict[str, Any]:
-    """The rank in the heading of the traceback that the line ends; else that it was raised while
-    the error above was handled; else rank and host of what a logger wrote as an error above."""
+    """The rank in the heading of the traceback that the line ends; else rank and host of what a
+    logger wrote as an error above."""
     above = iter(line.raw_above(_MOST_OF_TRACEBACK))
     for raw in above:
         text = peeled(0, raw, Clock(None)).text
         if found := _OF_RANK.search(text):
             return {"rank": int(found[1])}
         if _TRACEBACK in text:
-            logged = [peeled(0, one, Clock(None)) for one in islice(above, 3)]
-            if any(_CHAINED.match(one.text) for one in logged):
-                return {"number": 1}
-            errors = (one for one in logged[:1] if one.level in _ERRORS)
+            logged = (peeled(0, one, Clock(None)) for one in islice(above, 1))
+            errors = (one for one in logged if one.level in _ERRORS)
             return next(({"rank": one.rank, "node": one.node} for one in errors), {})
         if not text[:1].isspace() and not _GRAPH.match(text):
             break
@@ -217,17 +233,8 @@ def _said(line: Line) -> list[Found]:
         text = text.lstrip()[7:].strip()
     if _TRACEBACK in text:
         return _traceback(line)
-    if memory := _memory(text):
-        return memory
-    if _ECC.search(text):
-        return [event("cuda", "ecc", text=text)]
-    if _NVLINK.search(text):
-        return [event("cuda", "nvlink", text=text)]
-    if "HSA_" in text or " by GPU node-" in text:
-        found_in = next((code for pattern, code in _ROCM if pattern.search(text)), None)
-        return [event("cuda", found_in, text=text)] if found_in else []
-    if found := _CUDA.search(text) or (_FAILURE.search(text) if line.nccl else None):
-        return [_cuda(found["why"])]
+    if of_device := _of_device(line, text):
+        return of_device
     if _SIGKILL.search(text.strip()):
         return [event("exit", "-9", number=0, text=text)]
     if found := _DRIVER.search(text):
@@ -267,6 +274,8 @@ FAILURES = Recogniser(
         "by GPU node-",
         "HSA_STATUS_ERROR",
         "out of memory",
+        "OOM when",
+        "RESOURCE_EXHAUSTED",
         "Out of memory",
         "ECC error",
         "NVLink error",

@@ -37,10 +37,8 @@ def read(line: Line) -> Sequence[Found]:
                 break
             tasks += named
         if _START.search(" ".join([*reversed(line.above(_MOST_OF_MESSAGE)), text])):
-            said = "it did not come to the barrier at the start"
-            return [event("init", "absent", rank=int(task), text=said) for task in tasks]
-        said = "the coordination service names it"
-        return [event("desync", "absent", rank=int(task), text=said) for task in tasks]
+            return [event("init", "absent", rank=int(task), text=text) for task in tasks]
+        return [event("desync", "absent", rank=int(task), text=text) for task in tasks]
     if "RegisterTask" in text:
         lines = (text, *line.above(_MOST_ABOVE))
         known = next((found for one in lines if (found := _COORDINATOR.search(one))), None)

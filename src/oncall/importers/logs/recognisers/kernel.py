@@ -12,7 +12,7 @@ from oncall.evidence.codes.kernel_lines import known_line, lost_gpu
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _CAUSED = re.compile(r"caused by previous Xid (\d+)")
-_LINKS = {"link_down": "down", "link_up": "up"}
+_LINKS = {"link_down": "down", "cable_unplugged": "down", "link_up": "up"}
 
 
 def read(line: Line) -> Sequence[Found]:
@@ -41,5 +41,7 @@ def read(line: Line) -> Sequence[Found]:
 
 
 KERNEL = Recogniser(
-    "kernel", ("NVRM: Xid", "SXid (", "fallen off the bus", ": Link ", " Link "), read
+    "kernel",
+    ("NVRM: Xid", "SXid (", "fallen off the bus", ": Link ", " Link ", "able unplugged"),
+    read,
 )

@@ -24,6 +24,11 @@ _UNSCHEDULED = re.compile(r"\bFailedScheduling\s+(?:pod/)?(?P<pod>[a-z0-9][\w.-]
 _NOT_ADMITTED = re.compile(
     r"\bUnexpectedAdmissionError\s+(?:pod/)?(?P<pod>[a-z0-9][\w.-]*)\s+(?P<why>.+)"
 )
+_NO_IMAGE = re.compile(
+    r"(?P<said>(?:Failed to pull|Back-off pulling) image .+)|"
+    r"^(?:[a-z0-9-]+\s+)?(?P<pod>[a-z0-9][\w.-]*)\s+\d+/\d+\s+"
+    r"(?P<why>(?:Init:)?(?:ErrImagePull|ImagePullBackOff))\b"
+)
 _PLACED = re.compile(r"\b(?:Scheduled|Started|Pulled)\s")
 _MOST_ABOVE = 120  # lines of a description before the state of its containers
 _MOST_BELOW = 200  # events
@@ -54,6 +59,11 @@ def read(line: Line) -> Sequence[Found]:
         placed = any(name in one and _PLACED.search(one) for one in line.below(_MOST_BELOW))
         said = f"pod {name} was not scheduled: {found['why']}"
         return [] if placed else [event("init", "unscheduled", text=said)]
+    if found := _NO_IMAGE.search(text):
+        texts = (text, *line.below(_MOST_BELOW))
+        events = (one["said"] for each in texts if (one := _NO_IMAGE.search(each)) and one["said"])
+        pod, why = found["pod"] or _stated(_OF_POD, line), next(events, found["why"])
+        return [event("init", "unscheduled", text=f"pod {pod}: {why}" if pod else why)]
     if found := _NOT_ADMITTED.search(text):
         said = f"pod {found['pod']} was not admitted by its node: {found['why']}"
         return [event("init", "unscheduled", text=said)]
@@ -69,6 +79,6 @@ def _stated(form: re.Pattern[str], line: Line) -> str | None:
 
 KUBERNETES = Recogniser(
     "kubernetes",
-    ("OOMKilled", "Evicted", "NodeNotReady", "FailedScheduling", "UnexpectedAdmission"),
+    ("OOMKilled", "Evicted", "NodeNotReady", "FailedScheduling", "UnexpectedAdmission", "mage"),
     read,
 )

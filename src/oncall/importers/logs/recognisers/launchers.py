@@ -28,6 +28,7 @@ _ENDED = tuple(
         r"process (?:with PID (?P<pid>N)|(?P<local>N)) terminated with "
         r"(?:(?:exit )?code (?P<code>-?N)|signal SIG(?P<name>[A-Z]+))",
         r"(?:^(?P<node>[\w.-]+): )?rank (?P<rank>N) died from signal (?P<signal>N)",
+        r"\bFAILED +(?:0:(?P<signal>[1-9]\d{0,2})|(?P<code>[1-9]\d{0,2}):\d)\b",  # of Slurm's sacct
         r"(?:^|: line \d{1,9}: {1,20}(?P<pid>N) )(?P<name>Killed|Aborted|Terminated|Hangup)"
         r"(?: \(core dumped\))?(?: {2}|$)",
     )
@@ -41,10 +42,10 @@ _HYDRA_RANK = re.compile(r"RANK (?P<rank>\d{1,9}) PID (?P<pid>\d{1,9}) RUNNING A
 _HYDRA = re.compile(r"(?:KILLED BY SIGNAL: (?P<signal>\d{1,9})|EXIT CODE: (?P<code>\d{1,9}))")
 _PROCESS_NAME = re.compile(r"Process name: \[\S*,(?P<rank>\d{1,9})\]\s*$")
 _EXIT_CODE = re.compile(r"Exit code: +(?P<code>\d{1,9})")
-# Ray names the process of each rank when it starts them.
+# Ray names the process of each rank when it starts them, or the process names its rank itself.
 _STARTED = re.compile(
-    r"\(.{0,100}?ip=(?P<node>[\w.:]{1,64}), pid=(?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,9}), "
-    r"local_rank=(?P<local>\d{1,9})"
+    r"(?:\(.{0,100}?ip=(?P<node>[\w.:]{1,64}), pid=(?P<pid>\d{1,9})\) world_|\[)"
+    r"rank=(?P<rank>\d{1,9}), (?:local_rank=(?P<local>\d{1,9})|world_size=)"
 )
 
 
@@ -84,7 +85,8 @@ def read(line: Line) -> Sequence[Found]:
     if rank := _PROCESS_NAME.search(text):
         return _exit(line, rank, *(_EXIT_CODE.search(below) for below in line.below(2)))
     if of := _STARTED.search(text):
-        said = {"node": of["node"], "pid": int(of["pid"]), "local_rank": int(of["local"])}
+        pid, local = (int(of[name]) if of[name] else None for name in ("pid", "local"))
+        said = {"node": of["node"] or line.node, "pid": pid or line.pid, "local_rank": local}
         return [event("process", "ray", rank=int(of["rank"]), **said)]
     for pattern in _ENDED:
         if found := pattern.search(text):
@@ -106,6 +108,8 @@ LAUNCHERS = Recogniser(
         "RUNNING AT",
         "Process name: [",
         " world_rank=",
+        "[rank=",
+        "FAILED  ",
         "Killed",
         "Aborted",
         "Terminated",

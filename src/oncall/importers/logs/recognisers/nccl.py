@@ -130,7 +130,7 @@ def read(line: Line) -> Sequence[Found]:
         return [event("nvls", "fabric_manager" if "802" in text else "failed", text=text)]
     if line.nccl == "WARN" and "nvls" in text.lower():
         return [event("nvls", "failed", text=text)]
-    if raised and _FABRIC.search(text) and re.search(r"fail|error|not |timed", text.lower()):
+    if raised and _FABRIC.search(text) and re.search(r"fail|error|not |n't |timed", text.lower()):
         return [event("fabric", None, text=text)]
     if _ECHO.search(text):
         if _RAISED.match(text):

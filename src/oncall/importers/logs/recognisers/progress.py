@@ -10,10 +10,6 @@ from statistics import median
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
 _NS_PER_S = 1e9
-_MEGATRON = re.compile(
-    r"^(?>.*?iteration\s+(?P<step>\d+)/\s*(?P<most>\d+) \|).*elapsed time per iteration "
-    r"\((?P<unit>m?s)\): (?P<time>[\d.]+)"
-)
 _BAR = re.compile(
     r"(?<!\d)(?P<step>\d+)/(?P<most>\d+) \[(?:[\d:]+|\?)<(?:[\d:]+|"
     r"\?)(?:,\s*(?P<rate>[\d.]+)(?P<unit>s/it|it/s))?"
@@ -27,8 +23,6 @@ _OF_TRAINING = re.compile(
 )
 _PART = re.compile(r"\d{1,3}%\|")  # a bar's title is before it
 _OF_EPOCH = re.compile(r"[Ee]poch")  # what it counts ends with the epoch, not with the job
-_TITAN = re.compile(r"^(?>.*?\bstep:\s+(?P<step>\d+)\s+loss:).*\btps: (?P<rate>[\d,.]+)")
-_DEEPSPEED = re.compile(r"\bstep=(?P<step>\d+), skipped=")
 _SAMPLES = re.compile(r"\b(?:Curr)?SamplesPerSec=(?P<rate>[\d.]+)")
 # Megatron's timers, one a line below this heading, or each with it: all that it says of ranks.
 _TIMERS = "across ranks (ms)"
@@ -50,13 +44,16 @@ _EXTREMES = re.compile(
     r"MnEtpt/Rnk: (?P<least>\d{1,9}\.\d++)\w*+/(?P<rank>\d{1,6}) \| "
     r"MxEtpt/Rnk: (?P<most>\d{1,9}\.\d+)"
 )
-_EPOCH = re.compile(r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/\d+\]\s+Time\s+(?P<time>[\d.]+)")
-# Of fairseq; OpenCLIP and PyTorch's examples; MMEngine; timm; DINO and MAE; Composer, OLMo; Keras.
-# Those of one epoch state how many that has, not how many the job has.
+# Of Megatron; torchtitan; PyTorch's ImageNet; fairseq; OpenCLIP and PyTorch's examples; MMEngine;
+# timm; DINO and MAE; Composer, OLMo; Keras. Those of one epoch state how many it has, not the job.
 _FORMS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"^(?>.*?\bups=(?P<often>[\d.]++)).*\bnum_updates=(?P<step>\d+)",
+        r"^(?>.*?iteration\s+(?P<step>\d+)/\s*(?P<most>\d+) \|).*elapsed time per iteration "
+        r"\((?:ms\): (?P<ms>[\d.]+)|s\): (?P<time>[\d.]+))",
+        r"^(?>.*?\bstep:\s+(?P<step>\d+)\s+loss:).*\btps: (?P<rate>[\d,.]+)",
+        r"Epoch: ?\[\d+\] ?\[ *(?P<step>\d+)/\d+\]\s+Time\s+(?P<time>[\d.]+)",
+        r"^(?>.*?\bups\W{1,4}(?P<often>[\d.]++)).*\bnum_updates\W{1,4}(?P<step>\d+)",
         r"Train Epoch: \d+ \[ *(?P<step>\d+)/\d+ \(\s*\d+%\)\]"
         r"(?:.*Batch \(t\): (?P<time>[\d.]+))?",
         r"(?:Epoch|Iter)\(train\) +(?:\[\d+\])?\[ *(?P<step>\d+)/\d+\]"
@@ -125,7 +122,8 @@ _DEVICE = re.compile(r"cuda:(\d+)")
 _FINISHED = re.compile(
     r"\bdone training in [\d.]+ seconds|[Tt]raining (?:is )?(?:completed?|finished|done)|"
     r"after training is done|"
-    r"[Ee]xiting (?:program at iteration|with (?:code|status) 0)|`Trainer\.fit` stopped|"
+    r"[Ee]xiting program at iteration|exits successfully|"
+    r"[Ee]xit(?:ed|ing|s)?(?: with)?[ _-]?(?:code|status)[ :=]{1,3}0\b|`Trainer\.fit` stopped|"
     r"train_runtime|Training ended|successfully finished training|"
     # Of an agent; Ray's command line; the report that LSF adds to a job's output.
     r"worker group (?:successfully finished|finished \((?:WorkerState\.)?SUCCEEDED\))|"
@@ -242,11 +240,6 @@ def _steps_and_losses(line: Line) -> list[Found]:
 
 def _steps(line: Line) -> list[Found]:
     text = line.text
-    if "elapsed time" in text and (found := _MEGATRON.search(text)):
-        seconds = _number(found["time"])
-        return [
-            _step(line, found, seconds and seconds * (1e-3 if found["unit"] == "ms" else 1), None)
-        ]
     if found := _BAR.search(text):
         title = _PART.split(text[: found.start()])[0].strip()
         if _OF_EVALUATION.search(title):
@@ -257,14 +250,11 @@ def _steps(line: Line) -> list[Found]:
         if rate is None or rate <= 0:
             return [_step(line, found, None, None)]
         return [_step(line, found, rate if found["unit"] == "s/it" else 1 / rate, None)]
-    if found := _TITAN.search(text):
-        return [_step(line, found, None, _number(found["rate"]))]
-    if found := _EPOCH.search(text):
-        return [_step(line, found, _number(found["time"]), None)]
     for form in _FORMS:
         if found := form.search(text):
-            return [_step(line, found, _seconds(found.groupdict()), None)]
-    found = _DEEPSPEED.search(text) or _STEP.search(text)
+            said = found.groupdict()
+            return [_step(line, found, _seconds(said), _number(said.get("rate") or ""))]
+    found = _STEP.search(text)
     if found is None:
         return [Found("logged_steps", {"iteration": None})] if _HF.search(text) else []
     for pattern, factor in _SECONDS:
@@ -371,74 +361,18 @@ def _said(line: Line) -> Sequence[Found]:
 PROGRESS = Recogniser(
     "progress",
     (
-        "iteration",
-        "step ",
-        "step:",
-        "step=",
-        'step":',
-        'iter":',
-        "Step ",
-        "iter ",
-        "s/it",
-        _TIMERS,
-        "STRAGGLER DETECTION",
-        "MnEtpt/Rnk",
-        "it/s",
-        "Epoch: [",
-        "Train Epoch: ",
-        "poch(train)",
-        "Iter(train)",
-        "Train: ",
-        "num_updates=",
-        "[batch=",
-        "global_step",
-        " - ETA: ",
-        "ms/step",
-        "atch size",
-        "atch_size",
-        "gradient_acc",
-        "equence len",
-        "'loss'",
-        "sec/step",
-        "SamplesPerSec",
-        "samples/s",
-        "tokens/s",
-        "toks/s",
-        "raining is done",
-        "raining complete",
-        "raining finished",
-        "raining done",
-        "done training in",
-        "Training ended",
-        "Trainer.fit",
-        "train_runtime",
-        "xiting ",
-        "worker group successfully",
-        "worker group finished",
-        "' succeeded",
-        "Successfully completed.",
-        "heckpoint",
-        "aving ",
-        "Save ",
-        "save_model",
-        "model saved",
-        "Model saved",
-        "full model state",
-        "valuation",
-        "valuating",
-        "alidati",
-        "eval_loss",
-        "valid loss",
-        "world size",
-        "world_size",
-        "WORLD_SIZE",
-        "um_processes",
-        "um processes",
-        "min_nodes",
-        "--nnodes",
-        "MEMBER: ",
-        "Rank ",
-        "lobal rank",
+        *("iteration", "step ", "step:", "step=", 'step":', 'iter":', "Step ", "iter ", "s/it"),
+        *(_TIMERS, "STRAGGLER DETECTION", "MnEtpt/Rnk", "it/s", "Epoch: [", "Train Epoch: "),
+        *("poch(train)", "Iter(train)", "Train: ", "num_updates", "[batch=", "global_step"),
+        *(" - ETA: ", "ms/step", "atch size", "atch_size", "gradient_acc", "equence len"),
+        *("'loss'", "sec/step", "SamplesPerSec", "samples/s", "tokens/s", "toks/s"),
+        *("raining is done", "raining complete", "raining finished", "raining done"),
+        *("done training in", "Training ended", "Trainer.fit", "train_runtime", "xiting "),
+        *("xit_code", "exits successfully", "worker group successfully", "worker group finished"),
+        *("' succeeded", "Successfully completed.", "heckpoint", "aving ", "Save ", "save_model"),
+        *("model saved", "Model saved", "full model state", "valuation", "valuating", "alidati"),
+        *("eval_loss", "valid loss", "world size", "world_size", "WORLD_SIZE", "um_processes"),
+        *("um processes", "min_nodes", "--nnodes", "MEMBER: ", "Rank ", "lobal rank"),
     ),
     read,
 )

@@ -19,21 +19,24 @@ _HARMLESS = re.compile(r"wandb: |.*?[Ww]arning: ")
 # reason; counts of none are no failure.
 _FAILS = re.compile(
     r"(?:^|[:\]*] |\()(?i:(?:[a-z/]+ )?(?:error|fatal|failed|failure|abort(?:ed|ing)|panic|killed|"
-    r"terminated?|core dumped|invalid|not found|cannot|could not|unable to))\b(?![\w ]*[:=] ?0\b)|"
+    r"terminated?|core dumped|invalid|not found|cannot|could not|unable to))\b(?![\w ]*[:=] *0\b)|"
     rf"(?i:panicked at|check failed| failed[.!]?$|fatal error)|: (?:{_OF_SYSTEM})\b"
 )
 _STATUS = re.compile(
-    r"(?:^|\s)(?i:exit(?:ed|ing|s)?(?: with)?(?: (?:code|status))?|return code|rc|(?<=\] )error)"
-    r"[ :=]{1,3}(?P<code>[1-9]\d{0,2})\W*$"
+    r"(?:^|\s)(?i:(?:exit|return)(?:ed|ing|s)?(?: with)?[ _-]?(?:code|status)?|rc|(?<=\] )error)"
+    r"[ :=]{1,3}(?P<code>-?[1-9]\d{0,2})(?:\W*$|, )"
 )
 
 
-def read_at_end(line: Line) -> Sequence[Found]:
-    """What a line behind all progress says of a failure."""
+def read_at_end(line: Line, is_done: bool = False) -> Sequence[Found]:
+    """What a line behind all progress says of a failure. Of what a program logs once it is done, it
+    made no failure of its own."""
     if line.nccl or line.level not in (None, *_ERRORS) or _HARMLESS.match(line.text):
         return []
     if found := _STATUS.search(line.text):
         return [event("exit", found["code"], number=0, text=line.text)]
+    if line.level and is_done:
+        return [event("reported", "late", text=line.text)]
     if line.level and _IN_VAIN.search(line.text):
         return [event("reported", "timeout", text=line.text)]
     if line.level or _FAILS.search(line.text):

@@ -12,14 +12,13 @@ from oncall.importers.logs.recognisers.launchers import SIGNALS
 
 _CANCELLED = re.compile(
     r"\*\*\* (?P<what>JOB|STEP) (?P<job>\S+) ON (?P<node>\S+) CANCELLED AT \S+"
-    r"(?: DUE TO (?P<why>[A-Z ]+?))? ?(?:,|\*\*\*|$)"
+    r"(?: DUE TO [A-Z ]+?)? ?(?:,|\*\*\*|$)"
 )
 _TASK = re.compile(
     r"srun: error: (?P<node>[\w.\[\],-]+): tasks? (?P<task>[\d,\[\]-]+): "
     r"(?P<how>Killed|Terminated|Aborted|Segmentation fault|Bus error|Out Of Memory|"
     r"Exited with exit code (?P<code>[1-9]\d*))"
 )
-_REASONS = {"TIME LIMIT": "time_limit", "PREEMPTION": "preempted", "NODE FAILURE": "node_failure"}
 _NODE_FAILED = re.compile(
     r"srun: error: Node failure on (?P<slurm>\S+)|"
     r"^(?>.*?The node with )(?>.*?(?:address|ip): (?P<ray>[\w.:-]++),? ).*has been marked dead "
@@ -32,7 +31,7 @@ _LAUNCH = re.compile(
 _WORDS = (
     (
         re.compile(
-            r"DUE TO TIME LIMIT|walltime \d+ exceeded|TERM_RUNLIMIT|"
+            r"DUE TO TIME LIMIT|\bTIMEOUT +\d+:\d|walltime \d+ exceeded|TERM_RUNLIMIT|"
             # of Kubernetes, not the status of a remote call
             r"(?<!code = )(?<!status: )DeadlineExceeded"
         ),
@@ -40,19 +39,21 @@ _WORDS = (
     ),
     (
         re.compile(
-            r"DUE TO PREEMPTION|\bPreempt(?:ed|ing|ionByScheduler)\b|DisruptionTarget|"
+            r"DUE TO PREEMPTION|\bPREEMPTED +\d+:\d|"
+            r"\bPreempt(?:ed|ing|ionByScheduler)\b|DisruptionTarget|"
             r"[Ss]pot interruption"
         ),
         "preempted",
     ),
-    (re.compile(r"DUE TO NODE FAILURE|NodeLost|node failure"), "node_failure"),
+    (re.compile(r"DUE TO NODE FAILURE|NodeLost|node failure|\bNODE_FAIL +\d"), "node_failure"),
     (re.compile(r"\bEvicted\b|TerminationByKubelet"), "preempted"),
+    (re.compile(r"\bCANCELLED(?:\+| by \d+)? +\d+:\d"), "cancelled"),
 )
 _SIGTERM = re.compile(
     r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|(?<!on )SIGTERM received|"
     r"after receiving SIG[A-Z]+"
 )
-_OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event")
+_OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event|\bOUT_OF_ME\S+ +\d+:\d")
 _MOST_TASKS = 100_000
 
 
@@ -74,11 +75,9 @@ def read(line: Line) -> Sequence[Found]:
     """What one line of a scheduler says."""
     text = line.text
     if found := _CANCELLED.search(text):
-        why = (found["why"] or "").strip()
-        if why == "JOB REQUEUE":
+        if "DUE TO JOB REQUEUE" in text:
             return [event("attempt", "requeue", text=text)]
-        code = _REASONS.get(why, "cancelled")
-        return [event("scheduler", code, node=found["node"], text=text)]
+        return [event("scheduler", _reason(text) or "cancelled", node=found["node"], text=text)]
     if found := _NODE_FAILED.search(text):
         node = found["slurm"] or found["ray"] or found["mpi"]
         return [event("scheduler", "node_failed", node=node, text=text)]
@@ -99,10 +98,13 @@ def read(line: Line) -> Sequence[Found]:
         return [event("attempt", "requeue", text=text)]
     if _SIGTERM.search(text):
         return [event("signal", "process", text=text)]
-    for pattern, code in _WORDS:
-        if pattern.search(text):
-            return [event("scheduler", code, text=text)]
-    return []
+    code = _reason(text)
+    return [event("scheduler", code, text=text)] if code else []
+
+
+def _reason(text: str) -> str | None:
+    """Why the scheduler ended it, by its words."""
+    return next((code for pattern, code in _WORDS if pattern.search(text)), None)
 
 
 SCHEDULERS = Recogniser(
@@ -126,6 +128,11 @@ SCHEDULERS = Recogniser(
         "walltime ",
         "DeadlineExceeded",
         "reempted",
+        "PREEMPTED  ",
+        "OUT_OF_ME",
+        "NODE_FAIL ",
+        "TIMEOUT  ",
+        "CANCELLED ",
         "PreemptionByScheduler",
         "DisruptionTarget",
         "Evicted",

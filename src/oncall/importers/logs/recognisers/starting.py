@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from oncall.importers.logs.line import Found, Line, Recogniser, event
 
-_CLIENTS = re.compile(r"Timed out after (\d+) seconds waiting for clients\. (\d+)/(\d+) clients")
+_CLIENTS = re.compile(r"Timed out after \d+ seconds waiting for clients\. \d+/(\d+) clients joined")
 _BARRIER = re.compile(
     r"^(?>.*?store based barrier on rank: ?(?P<rank>\d++)).*?world_size=(?P<size>\d++), "
     r"(?:worker_count|num_workers_joined)=(?P<joined>\d+)",
@@ -92,8 +92,7 @@ def read(line: Line) -> Sequence[Found]:
     if "nNodes" in text and (found := _NODES.search(text)):
         return [event("nccl_init", "nodes", number=int(found[2]))]
     if found := _CLIENTS.search(text) or _CLIENTS.search(line.unwrapped):
-        said = f"{found[2]} of {found[3]} processes reached the store within {found[1]} s"
-        return [event("init", "clients", number=int(found[3]), text=said)]
+        return [event("init", "clients", number=int(found[1]), text=found[0])]
     if found := _BARRIER.search(text) or _BARRIER.search(line.unwrapped):
         size, joined = int(found["size"]), int(found["joined"])
         said = f"{joined} of {size} workers passed the store's barrier"
