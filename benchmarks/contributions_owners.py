@@ -20,7 +20,6 @@ REASONS = {
     "uncalled_ends": "says whom an inconclusive answer suspects",
     "device_lags": "says why a slow GPU would not show",
     "clock_offsets": "shown beside stages; no recording has clocks that far off",
-    "stage_edges": "drawn in pictures of pipelines and in traces",
     "flow_comms": "traffic from a NIC's own events: no suite has them, tests/node/traffic does",
     "flow_ends": "as flow_comms",
     "flow_epochs": "as flow_comms",

@@ -110,6 +110,10 @@ class Relation:
         first = code.co_argcount
         return frozenset(code.co_varnames[first : first + code.co_kwonlyargcount])
 
+    def by_column(self, rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+        """Rows of values in the order of its columns, as columns."""
+        return {one.name: [row[at] for row in rows] for at, one in enumerate(self.columns)}
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """Every table and relation it may read."""

@@ -178,7 +178,7 @@ _ARROWS = (
         LEFT JOIN processes t ON (t.job, t.rank) = (f.job, f.awaited)
         WHERE f.since_ns IS NOT NULL""",
     ),
-    Track("stage_edges", SENDS, common=True),
+    Track("stage_graph", SENDS, common=True),
 )
 _NO_EVENT = """
     SELECT NULL::INTEGER AS rank, NULL::VARCHAR AS node, '' AS thread, '' AS name,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from oncall.evidence import Incident
+from oncall.views.stages.trace import EDGES
 
 MS = 1_000_000
 Play = Callable[..., Incident]
@@ -53,10 +54,12 @@ def test_clocks_that_differ_change_no_path(played: Play) -> None:
 
 def test_every_task_waits_for_the_one_before_it_and_for_its_input(played: Play) -> None:
     incident = played(iterations=1, pp=2, micro_batches=2, forward=(MS, MS))
-    incident.require(["stage_edges"])
+    incident.require(["stage_graph"])
     edges = incident.con.execute(
-        """SELECT kind, from_stage, from_micro_batch, from_task, to_stage, to_micro_batch, to_task
-        FROM stage_edges ORDER BY kind DESC, to_task DESC, to_stage, to_micro_batch"""
+        f"""SELECT kind, a.stage, a.micro_batch, a.task, b.stage, b.micro_batch, b.task
+        FROM {EDGES} e JOIN stage_graph a ON a.vertex = e.before
+        JOIN stage_graph b ON b.vertex = e.vertex
+        ORDER BY kind DESC, b.task DESC, b.stage, b.micro_batch"""
     ).fetchall()
     assert [edge[1:] for edge in edges if edge[0] == "send"] == [
         (0, 0, "forward", 1, 0, "forward"),

@@ -18,20 +18,25 @@ def test_planted_offsets_are_found_within_the_stated_error(
 ) -> None:
     rng = np.random.default_rng(seed)
     true = rng.uniform(-1e9, 1e9, count)
-    pairs = []
+    pairs: list[tuple[int, int]] = []
+    members = []
     for node in range(1, count):  # a tree, and some edges besides
         for other in {int(rng.integers(node)), int(rng.integers(node))}:
             apart = true[node] - true[other] + jitter_ns * rng.standard_normal(101)
             middle = float(np.median(apart))
-            spread = float(np.median(np.abs(apart - middle)))
-            pairs.append((f"n{other}", f"n{node}", middle, spread, 101))
-    found = estimate([f"n{node}" for node in range(count)], pairs, Thresholds())
+            spread = float(np.median(np.abs(apart - middle))) / np.sqrt(101)
+            members += [
+                (f"n{other}", len(pairs), -middle / 2, spread),
+                (f"n{node}", len(pairs), middle / 2, spread),
+            ]
+            pairs.append((other, node))
+    found = estimate([f"n{node}" for node in range(count)], members, Thresholds())
     assert len(found) == count
     offset = {name: offset_ns for name, offset_ns, _ in found}
     error = {name: error_ns for name, _, error_ns in found}
-    for one, other, *_ in pairs:
-        planted = true[int(other[1:])] - true[int(one[1:])]
-        assert abs(offset[other] - offset[one] - planted) <= error[one] + error[other]
+    for one, other in pairs:
+        seen = offset[f"n{other}"] - offset[f"n{one}"]
+        assert abs(seen - true[other] + true[one]) <= error[f"n{one}"] + error[f"n{other}"]
 
 
 def test_nodes_that_share_nothing_are_not_known() -> None:

@@ -42,7 +42,7 @@ def shown(text: str, **more: object) -> str:
         ("{{ absent.seq }}", "7"),
         ("{{ absent.seq | list }}", "7 and 9"),
         ("{{ absent.node | count('host') }}", "1 host"),
-        ("see {{ none | ranks }}, {{ none.seq }}", "see no rank, unknown"),
+        ("see {{ none | ranks }}, {{ none.seq }}", "see a process, unknown"),
         ("{{ hang_after }}", "5 min"),
         ("{{ hang_after | duration }}", "5 min"),
         ("{{ comm }} {{ comm | hex }}", "0x00000000000000ff 0x00000000000000ff"),

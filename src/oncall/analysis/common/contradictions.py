@@ -19,7 +19,7 @@ from oncall.evidence import Param, relation
 
 _MOST_NAMED = 1_000  # ranks
 _COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
+    "job",
     ("what", "VARCHAR", "", "what cannot be true, with its count"),
     ("count", "BIGINT", "", "how often"),
     ("example", "VARCHAR", "", "one example"),
@@ -178,7 +178,7 @@ _CROWDED = """
 def contradictions(con: duckdb.DuckDBPyConnection, **allowed: int) -> Mapping[str, Any]:
     """What the evidence says and what contradicts it, a row for each kind."""
     found = [*_checked(con, allowed), *_crowded(con)]
-    return {name: [row[place] for row in found] for place, (name, *_) in enumerate(_COLUMNS)}
+    return contradictions.by_column(found)
 
 
 def _checked(

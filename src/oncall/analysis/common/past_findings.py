@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     "past_findings",
     reads=["archived_findings"],
     columns=[
-        "cluster past_job rulebook verdict title kind",
-        ("node", "VARCHAR", "", "its host, if known"),
-        ("component", "VARCHAR", "", "such as gpu017/mlx5_3; NULL: no hardware was blamed"),
+        "cluster past_job rulebook verdict title kind node component",
         ("ago_ns", "BIGINT", "ns", "how long before the end of this incident's evidence"),
         ("days_ago", "DOUBLE", "d", "the same in days"),
-        ("fixed_by", "VARCHAR", "", "what fixed it, as somebody noted"),
+        "fixed_by",
     ],
     params={
         "same_incident": Param("1 h", "an earlier look at this very fault is not a former one")

@@ -19,9 +19,9 @@ from oncall.evidence import relation
     reads=["members"],
     optional=["ops"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("comm", "UBIGINT", "", "communicator that uses a tree"),
-        ("rank", "INTEGER", "", "global rank"),
+        "rank",
         ("layer", "INTEGER", "", "depth of the rank in the tree, 0 = root"),
     ],
     source="CCL-D 4.2.1",

@@ -74,10 +74,10 @@ def _settings() -> str:
     "job_symptoms",
     reads=["ranks", MEASURED],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("code", "VARCHAR", "", "the symptom: spread_groups, sockets, few_channels, ..."),
         ("comm", "UBIGINT", "", "of spread_groups: a tensor-parallel communicator"),
-        ("role", "VARCHAR", "", "what that is for"),
+        "role",
         ("comm_name", "VARCHAR", "", "its name"),
         ("rank", "INTEGER", "", "of far_nics: a rank with a NIC beside another GPU"),
         "node gpu nic",

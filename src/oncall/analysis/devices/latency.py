@@ -31,7 +31,7 @@ from oncall.evidence import Param, relation
     reads=["pings"],
     columns=[
         ("node", "VARCHAR", "", "the node that pings"),
-        ("nic", "VARCHAR", "", "its NIC"),
+        "nic",
         ("target_node", "VARCHAR", "", "the node that answers"),
         ("target_nic", "VARCHAR", "", "its NIC"),
         ("part", "INTEGER", "", "which quarter of the time that pings span, from 0"),
@@ -78,10 +78,7 @@ _SETTLED = 0.005  # of an ordinary share
     "latency_shares",
     reads=["latency_split"],
     columns=[
-        ("node", "VARCHAR", "", "host"),
-        ("nic", "VARCHAR", "", "its NIC"),
-        ("part", "INTEGER", "", "quarter of the time that pings span, from 0"),
-        ("at_ns", "BIGINT", "ns", "first ping of it"),
+        "node nic part at_ns",
         ("network_ns", "DOUBLE", "ns", "round trip between it and a median NIC, in the network"),
         ("host_ns", "DOUBLE", "ns", "the same inside the two hosts"),
         ("end_to_end_ns", "DOUBLE", "ns", "the same, both together"),

@@ -223,15 +223,14 @@ def _unlike() -> str:
     "machine_symptoms",
     reads=["ranks", MEASURED],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("suspect", "VARCHAR", "", "the component: a PCIe port, a GPU, a rank, a host, ..."),
         ("code", "VARCHAR", "", "the symptom: nic_narrow, throttled, quota, ...; pcie_port: both "
          "devices of a pair, or several below one port, have one of PCIe"),
-        ("node", "VARCHAR", "", "its host"),
+        "node",
         ("rank", "INTEGER", "", "the rank that uses it; NULL: it is of the whole host"),
         ("gpu", "INTEGER", "", "that rank's GPU"),
-        "nic pid",
-        ("pci_bus", "VARCHAR", "", "address of its GPU"),
+        "nic pid pci_bus",
         ("at_ns", "BIGINT", "ns", "since when, if known"),
         ("value", "DOUBLE", "", "the number that shows it: a share, a rate, a count, MHz or ns"),
         ("others", "DOUBLE", "", "what that number is compared with; of PCIe: ranks of the host "

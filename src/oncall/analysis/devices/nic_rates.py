@@ -72,7 +72,7 @@ def _grown() -> str:
         ("rx_paused", "DOUBLE", "ratio", "share of the time that the network paused it"),
         ("tx_paused", "DOUBLE", "ratio", "share of the time that it paused the network"),
         *((name, "BIGINT", "", f"{doc}, in the interval") for name, doc in _EVENTS.items()),
-        ("pcie_waiting", "DOUBLE", "ratio", "share of its last second that it waited for PCIe"),
+        "pcie_waiting",
         ("set_back", "BOOLEAN", "", "both its byte counters fell: they were reset"),
         ("link_up", "BOOLEAN", "", "link state at its end"),
         ("link_bytes_per_s", "BIGINT", "bytes/s", "link rate at its end"),

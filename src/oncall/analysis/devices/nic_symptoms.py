@@ -163,7 +163,7 @@ def _latencies() -> str:
             for name in _COMPARED
         ),
         ("pcie_stalled", "BOOLEAN", "", "waits for host memory far more often than other NICs"),
-        ("link_downs", "BIGINT", "", "times the link went down, in all"),
+        "link_downs",
         ("set_back", "BIGINT", "", "times its counters restarted: the adapter was reset"),
         ("down_ns", "BIGINT", "ns", "first reading after the link went down"),
         ("last_up_ns", "BIGINT", "ns", "last reading before it went down for good"),

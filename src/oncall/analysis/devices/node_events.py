@@ -114,10 +114,9 @@ def in_words(event: str, meaning: str, *, of_link: str, fatal: str) -> str:
     "node_events",
     reads=["host_events|hosts|nics|gpus|devices"],
     columns=[
-        ("node", "VARCHAR", "", "host"),
+        "node",
         ("at_ns", "BIGINT", "ns", "when it was logged"),
-        ("source", "VARCHAR", "", "kernel, nvml, systemd, or the tool"),
-        ("code", "VARCHAR", "", "xid_79, link_down, oom, ..."),
+        "source code",
         ("said_of", "VARCHAR", "", "PCI address, interface or process, as logged"),
         "text path line",
         ("gpu", "INTEGER", "", "the GPU it is about; NULL: none"),

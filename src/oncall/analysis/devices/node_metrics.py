@@ -37,7 +37,7 @@ def _sums() -> str:
     "node_metrics",
     reads=["pings|nics"],
     columns=[
-        ("node", "VARCHAR", "", "host"),
+        "node",
         ("metric", "VARCHAR", "", "host_latency, send_fall, congestion, ..."),
         ("part", "INTEGER", "", "quarter of the recording, from 0"),
         ("nic", "VARCHAR", "", "the NIC of the node that is worst in it"),

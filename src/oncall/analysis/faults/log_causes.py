@@ -131,7 +131,7 @@ _LAST = {
 _ENDS = {"terminated", "ib_error", "init_hang", "wrong_interface", "oom_host", "error"}
 
 _COLUMNS = (
-    ("attempt", "INTEGER", "", "start of the job, 1 first"),
+    "attempt",
     (
         "cause",
         "VARCHAR",
@@ -155,8 +155,7 @@ _COLUMNS = (
         "ns",
         "it was no later: the next stamp, or begin of the wait for it",
     ),
-    ("path", "VARCHAR", "", "the file"),
-    ("line", "BIGINT", "", "its line"),
+    "path line",
     ("text", "VARCHAR", "", "what it says"),
     ("seq", "BIGINT", "", "number of the collective"),
     ("op", "VARCHAR", "", "the collective"),
@@ -190,7 +189,10 @@ class _Ranked:
     "log_causes",
     reads=["log_events|watchdog_reports|logged_steps"],
     optional=["jobs", "log_events", "watchdog_reports", "logged_steps"],
-    columns=[("job", "VARCHAR", "", "the job's name"), *_COLUMNS],
+    columns=[
+        "job",
+        *_COLUMNS,
+    ],
     source="PyTorch and NCCL sources; first error against cascade",
     params={
         "few": Param(
@@ -207,8 +209,7 @@ def log_causes(con: duckdb.DuckDBPyConnection, *, few: float) -> Mapping[str, An
         for start in starts
         for row in _root(start, few)
     ]
-    names = ("job", *(name for name, *_ in _COLUMNS))
-    return {name: [row.get(name) for row in rows] for name in names}
+    return {one.name: [row.get(one.name) for row in rows] for one in log_causes.columns}
 
 
 def _is_outlived(start: Attempt, starts: Sequence[Attempt]) -> bool:

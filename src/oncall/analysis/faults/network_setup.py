@@ -27,8 +27,7 @@ def _hosts() -> str:
     "network_setup",
     reads=["log_events"],
     columns=[
-        ("job", "VARCHAR", "", "the job's name"),
-        ("attempt", "INTEGER", "", "start of the job, 1 first"),
+        "job attempt",
         ("problem", "VARCHAR", "", "socket_fallback, gdr_off, wrong_interface, p2p_disabled"),
         (
             "reason",
@@ -39,8 +38,7 @@ def _hosts() -> str:
         ("node", "VARCHAR", "", "host, if the text names one"),
         ("nic", "VARCHAR", "", "RDMA device or interface"),
         ("at_ns", "BIGINT", "ns", "stamp of the line"),
-        ("path", "VARCHAR", "", "the file"),
-        ("line", "BIGINT", "", "its line"),
+        "path line",
         ("text", "VARCHAR", "", "what it says"),
         ("nodes", "BIGINT", "nodes", "hosts that the job is known to have; NULL: unknown"),
     ],

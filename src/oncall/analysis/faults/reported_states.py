@@ -86,43 +86,61 @@ def _grown_ports() -> str:
     """
 
 
-def _slower() -> str:
-    """Ports that are up at a lower rate than the same port of other hosts; of a host that is alone,
-    than its other ports of the same model. A rate that is chosen is the same on all hosts."""
+def _behind() -> str:
+    """Ports, GPUs and hosts of which most that are alike have more: rates of ports, of the same
+    one of other hosts before those of its own; of GPUs NVLinks that are up and power limits; GPUs
+    that hosts list. A rate or limit that is chosen is the same on all of them."""
     return f"""
         rated AS (
             SELECT n.node, n.nic, coalesce(port, 1) AS port, any_value(model) AS model,
-                arg_max(rate_bytes_per_s, n.at_ns) AS rate
+                arg_max(rate_bytes_per_s, n.at_ns) * 8 / 1e9 AS value
             FROM nics n LEFT JOIN devices d
                 ON d.kind = 'nic' AND d.device = n.nic AND d.node IS NOT DISTINCT FROM n.node
             WHERE link_up AND rate_bytes_per_s > 0 AND {OF_TEXT} GROUP BY ALL),
-        compared AS (
-            SELECT d.*, count(*) AS others, count(*) FILTER (o.rate > d.rate) AS faster,
-                mode(o.rate) FILTER (o.rate > d.rate) AS common,
-                o.node IS DISTINCT FROM d.node AS elsewhere
-            FROM rated d JOIN rated o ON o.port = d.port AND o.model IS NOT DISTINCT FROM d.model
-                AND (o.nic = d.nic) = (o.node IS DISTINCT FROM d.node)
-            GROUP BY ALL),
-        slower AS (
-            SELECT node, 'port_slow' AS code, nic AS said_of, nic,
-                printf('%s port %d: %.0f Gb/s, ', nic, port, rate * 8 / 1e9)
-                || if(elsewhere, 'on ' || if(others = 1, 'the other host', faster || ' of '
-                    || others || ' other hosts'), 'its ' || faster || ' other ports')
-                || printf(' %.0f Gb/s', common * 8 / 1e9) AS text
-            FROM compared c WHERE CASE WHEN elsewhere THEN faster >= $most_faster * others
-                ELSE faster = others AND others >= $siblings AND NOT EXISTS (FROM compared a
-                    WHERE a.elsewhere AND a.node IS NOT DISTINCT FROM c.node AND a.nic = c.nic
-                        AND a.port = c.port) END)
-    """
-
-
-def _hosts_of_gpus() -> str:
-    """How many GPUs each host lists, and how many most hosts do."""
-    return f"""
-        counts AS (
-            SELECT node, count(DISTINCT device) AS gpus FROM devices
-            WHERE kind = 'gpu' AND {OF_TEXT} GROUP BY node),
-        common AS (SELECT mode(gpus) AS gpus FROM counts HAVING count(*) > $others)
+        gpu_levels AS (
+            SELECT g.node, gpu, any_value(model) AS model, arg_max(nvlinks_up, g.at_ns) AS up,
+                arg_max(power_limit_w, g.at_ns) AS watts, arg_max(sm_clock_mhz, g.at_ns) AS mhz
+            FROM gpus g LEFT JOIN devices d ON d.kind = 'gpu' AND d.device = gpu::VARCHAR
+                AND d.node IS NOT DISTINCT FROM g.node
+            WHERE {OF_TEXT} GROUP BY g.node, gpu),
+        levels_of AS (
+            SELECT 'port_slow' AS code, node, nic, coalesce(node, '') AS place, value,
+                printf('%s port %d: %.0f Gb/s', nic, port, value) AS said,
+                'hosts %.0f Gb/s' AS unlike,
+                [nic, port::VARCHAR, model] AS alike, 1 AS least, $nearly_all AS share
+            FROM rated
+            UNION ALL BY NAME
+            SELECT 'port_slow' AS code, node, nic, nic AS place, value,
+                printf('%s port %d: %.0f Gb/s', nic, port, value) AS said,
+                'ports %.0f Gb/s' AS unlike,
+                [node, port::VARCHAR, model] AS alike, $siblings AS least, 1 AS share
+            FROM rated QUALIFY count(*) OVER (PARTITION BY nic, port, model) = 1
+            UNION ALL BY NAME
+            SELECT 'nvlinks_down' AS code, node, gpu, gpu::VARCHAR AS place, up AS value,
+                up || ' are up' AS said, 'GPUs %.0f' AS unlike, [node] AS alike, $siblings AS least,
+                $nearly_all AS share
+            FROM gpu_levels WHERE up IS NOT NULL
+            UNION ALL BY NAME
+            -- rocm-smi prints a device's number for its model.
+            SELECT if(model LIKE '0x%', 'amd_', '') || 'gpu_capped' AS code, node, gpu,
+                gpu::VARCHAR AS place, watts AS value, printf('%.0f W', watts)
+                || coalesce(' at ' || mhz || ' MHz', '') AS said, 'GPUs %.0f W' AS unlike,
+                [node, model] AS alike, $siblings AS least, $nearly_all AS share
+            FROM gpu_levels WHERE watts IS NOT NULL
+            UNION ALL BY NAME
+            SELECT 'gpu_missing' AS code, node, coalesce(node, '') AS place,
+                count(DISTINCT device) AS value, value || ' GPUs are listed' AS said,
+                'hosts %.0f' AS unlike, ['all'] AS alike, $others AS least, $mostly AS share
+            FROM devices WHERE kind = 'gpu' AND {OF_TEXT} GROUP BY node),
+        behind AS (
+            SELECT d.code, d.node, d.gpu, d.nic, coalesce(d.nic, d.gpu::VARCHAR) AS said_of,
+                d.said || ', on ' || count(*) FILTER (o.value > d.value) || ' of ' || count(*)
+                || ' other ' || printf(d.unlike, mode(o.value) FILTER (o.value > d.value)) AS text
+            FROM levels_of d JOIN levels_of o
+                ON o.code = d.code AND o.unlike = d.unlike AND o.alike = d.alike
+                AND o.place <> d.place
+            GROUP BY d.code, d.node, d.gpu, d.nic, d.said, d.unlike, d.least, d.share
+            HAVING count(*) FILTER (o.value > d.value) >= greatest(d.least, d.share * count(*)))
     """
 
 
@@ -132,7 +150,7 @@ def _throttled() -> str:
         clocked AS (
             SELECT node, gpu, bit_or(throttle_reasons) & {THROTTLING} AS reasons,
                 avg((throttle_reasons & {_HELD} > 0)::INT) AS held,
-                avg((throttle_reasons & {POWER_CAP} > 0)::INT) >= $throttled AS is_capped,
+                avg((throttle_reasons & {POWER_CAP} > 0)::INT) >= $mostly AS is_capped,
                 median(sm_clock_mhz)::BIGINT AS mhz, max(sm_clock_max_mhz) AS most_mhz
             FROM gpus WHERE throttle_reasons IS NOT NULL AND {OF_TEXT} GROUP BY node, gpu),
         held_down AS (
@@ -146,68 +164,18 @@ def _throttled() -> str:
                 WHERE kind = 'gpu' GROUP BY ALL) d
                 ON d.home IS NOT DISTINCT FROM c.node AND d.device = c.gpu::VARCHAR
             WINDOW host AS (PARTITION BY node)
-            QUALIFY held >= $throttled OR (is_capped AND count(*) OVER host > 1
-                AND count(*) FILTER (is_capped) OVER host < $capped * count(*) OVER host)),
+            QUALIFY held >= $mostly OR (is_capped AND count(*) OVER host > 1
+                AND count(*) FILTER (is_capped) OVER host < $mostly * count(*) OVER host)),
         throttled AS (
             FROM held_down WINDOW alike AS (PARTITION BY node, reasons)
             QUALIFY count(*) OVER alike <= $others
-                OR count(*) OVER alike < $together * of_gpus),
+                OR count(*) OVER alike < $nearly_all * of_gpus),
         hosts_throttled AS (
             SELECT node, 'host_throttled' AS code, arg_min(text, gpu) || ' (' || count(*)
                 || ' of ' || any_value(of_gpus) || ' GPUs)' AS text
             FROM held_down ANTI JOIN throttled t ON t.node IS NOT DISTINCT FROM held_down.node
                 AND t.gpu IS NOT DISTINCT FROM held_down.gpu
             GROUP BY node, reasons)
-    """
-
-
-def _fewer() -> str:
-    """Hosts that list fewer GPUs than most."""
-    return """
-        fewer AS (
-            SELECT node, 'gpu_missing' AS code,
-                c.gpus || ' GPUs are listed, on most hosts ' || u.gpus AS text
-            FROM counts c JOIN common u ON c.gpus < u.gpus)
-    """
-
-
-def _unlinked() -> str:
-    """GPUs of which fewer NVLinks are up than of nearly all others of their host."""
-    return f"""
-        linked AS (
-            SELECT node, gpu, arg_max(nvlinks_up, at_ns) AS up FROM gpus
-            WHERE nvlinks_up IS NOT NULL AND {OF_TEXT} GROUP BY node, gpu),
-        unlinked AS (
-            SELECT a.node, 'nvlinks_down' AS code, a.gpu::VARCHAR AS said_of, a.gpu,
-                a.up || ' are up; ' || count(*) FILTER (b.up > a.up) || ' other GPUs have '
-                || mode(b.up) FILTER (b.up > a.up) AS text
-            FROM linked a JOIN linked b ON b.node IS NOT DISTINCT FROM a.node AND b.gpu <> a.gpu
-            GROUP BY a.node, a.gpu, a.up
-            HAVING count(*) FILTER (b.up > a.up) >= greatest($siblings, $most_faster * count(*)))
-    """
-
-
-def _capped() -> str:
-    """GPUs whose power limit is lower than that of nearly all others of their host."""
-    return f"""
-        limited AS (
-            SELECT g.node, gpu, any_value(model) AS model,
-                arg_max(power_limit_w, g.at_ns) AS watts, arg_max(sm_clock_mhz, g.at_ns) AS mhz
-            FROM gpus g LEFT JOIN devices d ON d.kind = 'gpu' AND d.device = gpu::VARCHAR
-                AND d.node IS NOT DISTINCT FROM g.node
-            WHERE power_limit_w IS NOT NULL AND {OF_TEXT} GROUP BY g.node, gpu),
-        capped AS (
-            -- rocm-smi prints a device's number for its model.
-            SELECT a.node, if(a.model LIKE '0x%', 'amd_', '') || 'gpu_capped' AS code,
-                a.gpu::VARCHAR AS said_of, a.gpu,
-                printf('%.0f W; ', a.watts) || count(*) FILTER (b.watts > a.watts)
-                || printf(' other GPUs have %.0f W', mode(b.watts) FILTER (b.watts > a.watts))
-                || coalesce('; its clock is ' || a.mhz || ' MHz', '') AS text
-            FROM limited a JOIN limited b ON b.node IS NOT DISTINCT FROM a.node AND b.gpu <> a.gpu
-                AND b.model IS NOT DISTINCT FROM a.model
-            GROUP BY a.node, a.gpu, a.model, a.watts, a.mhz
-            HAVING count(*) FILTER (b.watts > a.watts)
-                >= greatest($siblings, $most_faster * count(*)))
     """
 
 
@@ -239,9 +207,7 @@ def _narrow() -> str:
         ("gpu", "INTEGER", "", "index of the GPU it is about"),
         ("nic", "VARCHAR", "", "the NIC it is about"),
         ("path", "VARCHAR", "", "the file; NULL: found by comparing two"),
-        "line text",
-        ("meant", "VARCHAR", "", "its code in event_meanings"),
-        ("fatal", "BOOLEAN", "", "whether it says that it is fatal"),
+        "line text meant fatal",
         ("nvlink", "INTEGER", "", "the NVLink it is about"),
     ],
     source="text of hosts",
@@ -252,25 +218,20 @@ def _narrow() -> str:
             "other host has the same one down and nobody disabled it; second ports of adapters "
             "are compared with second ports: often none of them is cabled",
         ),
-        "most_faster": "machine_symptoms.nearly_all",
         "link_errors": Param(100, "between two snapshots: a good cable has one in hours"),
         "timeouts": Param(10, "between two snapshots: each holds a queue pair up for a while"),
-        "throttled": "machine_symptoms.mostly",
-        "capped": "machine_symptoms.mostly",
-        "together": "machine_symptoms.nearly_all",
+        "mostly": "machine_symptoms.mostly",
+        "nearly_all": "machine_symptoms.nearly_all",
         "others": Param(2, "hosts that list more GPUs, for one with fewer to have lost some"),
     },
 )
 def reported_states() -> str:
     """What lines say, and what snapshots or hosts show together: since when, they do not."""
     return f"""
-        WITH {_lines()}, {_grown()}, {_hosts_of_gpus()}, {_throttled()}, {_fewer()}, {_narrow()},
-            {_unlinked()}, {_capped()}, {_slower()}, {_grown_ports()}
+        WITH {_lines()}, {_grown()}, {_grown_ports()}, {_throttled()}, {_narrow()}, {_behind()}
         SELECT * REPLACE (coalesce(meant, code) AS meant) FROM (
-            FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM fewer
-            UNION ALL BY NAME FROM narrow UNION ALL BY NAME FROM slower
-            UNION ALL BY NAME FROM grown_ports UNION ALL BY NAME FROM unlinked
-            UNION ALL BY NAME FROM capped
+            FROM lines UNION ALL BY NAME FROM grown UNION ALL BY NAME FROM grown_ports
+            UNION ALL BY NAME FROM narrow UNION ALL BY NAME FROM behind
             UNION ALL BY NAME FROM throttled UNION ALL BY NAME FROM hosts_throttled)
     """
 

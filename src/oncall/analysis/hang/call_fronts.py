@@ -15,10 +15,10 @@ from oncall.evidence import relation
     reads=["ops", "knowledge"],
     columns=[
         ("job", "VARCHAR", "", "a job of which only calls are recorded"),
-        ("comm", "UBIGINT", "", "communicator"),
+        "comm",
         ("seq", "BIGINT", "", "its number there"),
         ("rank", "INTEGER", "", "who called"),
-        ("op", "VARCHAR", "", "operation"),
+        "op",
         ("count", "BIGINT", "elements", "its size"),
         ("called_ns", "BIGINT", "ns", "when, on the rank's own clock"),
     ],
@@ -50,8 +50,7 @@ def joint_calls() -> str:
     reads=["joint_calls", "members"],
     empty_without=["joint_calls"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
+        "job comm",
         ("rank", "INTEGER", "", "a member whose log records it"),
         ("seq", "BIGINT", "", "the last joint call it made; NULL: none"),
         ("newest", "BIGINT", "", "the last that any member made"),

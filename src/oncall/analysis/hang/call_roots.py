@@ -110,9 +110,9 @@ def _lagging() -> str:
     reads=["call_fronts", "awaited_callers"],
     empty_without=["call_fronts"],
     columns=[
-        ("job", "VARCHAR", "", "a job of which only calls are recorded"),
+        "job",
         ("comm", "UBIGINT", "", "communicator where the cause shows"),
-        ("kind", "VARCHAR", "", "coll or p2p"),
+        "kind",
         ("seq", "BIGINT", "", "the operation that waits"),
         ("ends", "INTEGER[]", "", "the ranks of a Send or Recv; else none"),
         ("how", "VARCHAR", "", "absent, cycle or together, as in hang_roots"),

@@ -26,7 +26,7 @@ from oncall.evidence import Param, relation
     reads=["frontier"],
     empty_without=["launches"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("comm", "UBIGINT", "", "communicator without a recorded operation"),
         ("rank", "INTEGER", "", "a rank that has called what another member has not"),
         ("launched", "BIGINT", "", "the first such operation's number"),
@@ -228,8 +228,7 @@ def lags_of(con: duckdb.DuckDBPyConnection) -> dict[str, Lags]:
     "comm_shapes",
     reads=["members"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
+        "job comm",
         ("shape", "INTEGER[]", "ranks", "distances of its members from the first"),
         ("alike", "BIGINT", "communicators", "those of that shape"),
     ],
@@ -252,7 +251,7 @@ def comm_shapes() -> str:
     reads=["call_fronts", "comm_shapes", "members"],
     empty_without=["call_fronts"],
     columns=[
-        ("job", "VARCHAR", "", "a job of which calls alone are recorded"),
+        "job",
         ("groups", "BIGINT", "communicators", "those of the shape that calls most at the end"),
         ("lagging", "BIGINT", "communicators", "of them those whose members differ at the end"),
         ("evenness", "DOUBLE", "", "log odds: above 0 all end together, below 0 anywhere"),

@@ -13,10 +13,10 @@ from oncall.evidence import Param, relation
     "front",
     reads=["blocked_operations|call_fronts"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("rank", "INTEGER", "", "a rank that waits"),
         ("comm", "UBIGINT", "", "communicator of the first operation that it waits in"),
-        ("kind", "VARCHAR", "", "coll or p2p"),
+        "kind",
         ("seq", "BIGINT", "", "its number there"),
         ("op", "VARCHAR", "", "operation; NULL: only counters are known"),
         ("since_ns", "BIGINT", "ns", "since when; NULL: unknown"),
@@ -57,17 +57,14 @@ def front() -> str:
     reads=["hang_roots", "job_progress"],
     empty_without=["hang_roots"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
+        "job comm",
         ("seq", "BIGINT", "", "the operation there where a chain of waiting ends"),
-        ("kind", "VARCHAR", "", "coll or p2p"),
-        ("op", "VARCHAR", "", "the operation"),
-        ("comm_name", "VARCHAR", "", "the communicator's name"),
+        "kind op comm_name",
         ("label", "VARCHAR", "", "what it is for, else its name"),
         ("how", "VARCHAR", "", "absent, silent (no data), cycle (deadlock), or together"),
         ("state", "VARCHAR", "", "stopped: the job hangs here; unclear: it may"),
         ("stopped", "DOUBLE", "0..1", "the probability that the job is stopped"),
-        ("why", "VARCHAR", "", "the reasons of that"),
+        "why",
         ("size", "BIGINT", "ranks", "members"),
         ("reporting", "BIGINT", "ranks", "of them with data"),
         ("unknown", "BIGINT", "ranks", "members of a communicator that no record names"),
@@ -75,7 +72,6 @@ def front() -> str:
         ("waiting", "BIGINT", "ranks", "ranks of the job that wait, anywhere"),
         ("ranks", "BIGINT", "ranks", "ranks of the job"),
         ("at_ns", "BIGINT", "ns", "when its first member entered"),
-        ("quiet_ns", "BIGINT", "ns", "for how long nothing completed anywhere; NULL: unknown"),
     ],
     source="CCL-D 4.2.2",
     params={
@@ -120,11 +116,11 @@ def unmet_calls() -> str:
                 'the communicator') AS label, r.how, g.state, g.stopped,
             g.why, p.size, p.reporting, u.unknown,
             coalesce(nullif(r.victims, 0), u.unknown, 0) AS victims,
-            coalesce(c.waiting, u.unknown) AS waiting, w.ranks, p.at_ns, q.quiet_ns
+            coalesce(c.waiting, u.unknown) AS waiting, w.ranks, p.at_ns
         FROM roots r JOIN jobs j USING (job) JOIN places p USING (job, comm, seq)
         JOIN job_progress g USING (job)
         LEFT JOIN unknown u USING (job, comm) LEFT JOIN crowd c USING (job)
-        LEFT JOIN world w USING (job) LEFT JOIN job_quiet q USING (job)
+        LEFT JOIN world w USING (job)
         WHERE (g.state = 'stopped' OR (g.stopped > $rather_stopped AND NOT g.undated))
             AND NOT (r.how = 'silent' AND j.seen)
             -- Of counters alone: unless all others wait for a few, it is a job in motion.

@@ -15,7 +15,7 @@ from oncall.evidence import Param, relation
     "job_quiet",
     reads=["ops|launches"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("looked_ns", "BIGINT", "ns", "when it was last looked at; NULL: not recorded"),
         ("newest_ns", "BIGINT", "ns", "when anything last happened: a call, or an end"),
         ("quiet_ns", "BIGINT", "ns", "for how long nothing had ended then; NULL: not recorded"),

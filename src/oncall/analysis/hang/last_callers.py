@@ -26,9 +26,7 @@ Array = NDArray[Any]
     reads=["call_fronts"],
     empty_without=["call_fronts"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("rank", "INTEGER", "", "global rank"),
-        ("comm", "UBIGINT", "", "communicator"),
+        "job rank comm",
         ("seq", "BIGINT", "", "its number there"),
         ("op", "VARCHAR", "", "what it called last, or in the same group call"),
         ("count", "BIGINT", "elements", "its size"),
@@ -61,9 +59,9 @@ def last_calls() -> str:
     reads=["joint_calls", "operations", "members"],
     empty_without=["joint_calls"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("rank", "INTEGER", "", "who called a Send or Recv between stages"),
-        ("peer", "INTEGER", "", "its other side"),
+        "peer",
         ("receives", "BOOLEAN", "", "it is a Recv"),
         ("answered", "BOOLEAN", "", "the other side has called its half"),
         ("called_ns", "BIGINT", "ns", "when it was called, on the rank's own clock"),
@@ -132,13 +130,13 @@ def called_transfers() -> str:
 
 
 _COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
+    "job",
     ("rank", "INTEGER", "", "a rank that waits for no other, and that others wait for"),
     ("joint", "BOOLEAN", "", "its last call is one that all members made; else a Send or Recv"),
     ("answered", "BOOLEAN", "", "both ends of that transfer are called; NULL: not known"),
     ("comm", "UBIGINT", "", "communicator of its last call"),
     ("seq", "BIGINT", "", "its number there"),
-    ("op", "VARCHAR", "", "what it called last"),
+    "op",
     ("waiting", "BIGINT", "ranks", "ranks of the job that wait because of it, as far as observed"),
     ("place", "BIGINT", "", "equal for those that made their last call, or exchange, together"),
     ("others", "BIGINT", "ranks", "ranks with logs that wait for none of these"),
@@ -158,7 +156,7 @@ def awaited_callers(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
     rows: list[tuple[Any, ...]] = []
     for (job,) in con.execute("SELECT DISTINCT job FROM last_calls ORDER BY job").fetchall():
         rows += [(job, *row) for row in _awaited(con, job)]
-    return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
+    return awaited_callers.by_column(rows)
 
 
 def _awaited(con: duckdb.DuckDBPyConnection, job: str) -> Iterator[tuple[Any, ...]]:

@@ -117,11 +117,10 @@ def _own(frames: Sequence[str]) -> str | None:
 
 
 _COLUMNS = (
-    ("job", "VARCHAR", "", "the job's name"),
+    "job",
     ("process", "VARCHAR", "", "its rank, else its host and process id, else its file and thread"),
     ("rank", "INTEGER", "", "global rank, if known"),
-    ("node", "VARCHAR", "", "host, if known"),
-    ("pid", "BIGINT", "", "process id, if known"),
+    "node pid",
     ("at_ns", "BIGINT", "ns", "when the newest stack was taken"),
     (
         "activity",
@@ -163,7 +162,7 @@ def main_threads(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
         seen = {(row["job"], row["rank"]) for row in rows}
         calls = con.execute(_CALLS).fetchall()
         rows += [_call(*one) for one in calls if (one[0], one[1]) not in seen]
-    return {name: [row[name] for row in rows] for name, *_ in _COLUMNS}
+    return {one.name: [row[one.name] for row in rows] for one in main_threads.columns}
 
 
 def _looked_at(con: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

@@ -37,14 +37,9 @@ _PROCESSES = """
         OR job NOT IN (SELECT job FROM job_progress WHERE state = 'moving')
 """
 _COLUMNS = (
-    ("job", "VARCHAR", "", "the job's name"),
-    ("process", "VARCHAR", "", "its rank, else its host and process id, else its file and thread"),
-    ("rank", "INTEGER", "", "global rank, if known"),
-    ("node", "VARCHAR", "", "host, if known"),
-    ("pid", "BIGINT", "", "process id, if known"),
-    ("at_ns", "BIGINT", "ns", "when the newest stack was taken"),
+    "job process rank node pid at_ns",
     ("activity", "VARCHAR", "", "what it does"),
-    ("frame", "VARCHAR", "", "the frame that tells it"),
+    "frame",
     ("others", "BIGINT", "processes", "those that are not among the few"),
     ("waiting", "BIGINT", "processes", "of the others, how many wait for others or for a GPU"),
     ("processes", "BIGINT", "processes", "those whose stack is known"),
@@ -104,7 +99,7 @@ def odd_stacks(
         row["stepping"] = row["stepped"] and not row["stopped"]
         jobs[row["job"]].append(row)
     rows = [row for processes in jobs.values() for row in _odd(processes, few, few_computing)]
-    return {name: [row[name] for row in rows] for name, *_ in _COLUMNS}
+    return {one.name: [row[one.name] for row in rows] for one in odd_stacks.columns}
 
 
 def _odd(processes: Sequence[_Row], few: float, few_computing: float) -> Sequence[_Row]:

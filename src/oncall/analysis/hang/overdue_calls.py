@@ -87,7 +87,7 @@ def _waited() -> str:
     return """
         rounds AS (
             SELECT l.job, l.rank, l.comm, j.seq, min(j.op) AS op, min(j.count) AS count,
-                min(j.called_ns - k.apart_ns) AS first_ns, max(j.called_ns - k.apart_ns) AS last_ns,
+                max(j.called_ns - k.apart_ns) AS last_ns,
                 count(*) AS members, bool_or(j.rank = l.rank) AS called,
                 max(j.called_ns) FILTER (j.rank = l.rank) AS own_ns,
                 list_sort(list(j.called_ns - k.apart_ns)) AS calls_ns
@@ -96,8 +96,7 @@ def _waited() -> str:
             GROUP BY ALL),
         unmet AS (
             SELECT b.job, b.rank, b.comm, r.seq, r.op, r.members AS waiting,
-                b.last_ns - max(r.last_ns) OVER here AS waited_ns,
-                max(r.last_ns) OVER here - min(r.first_ns) OVER here AS ran_on_ns
+                b.last_ns - max(r.last_ns) OVER here AS waited_ns
             FROM behind b JOIN rounds r ON r.job = b.job AND r.rank = b.rank AND r.comm = b.comm
                 AND r.seq > coalesce(b.seq, -1) AND NOT r.called
             WINDOW here AS (PARTITION BY b.job, b.rank, b.comm)
@@ -145,7 +144,7 @@ def _silences() -> str:
     reads=["awaited_callers", "call_fronts", "joint_calls"],
     empty_without=["awaited_callers"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("rank", "INTEGER", "", "a rank that is waited for"),
         ("comm", "UBIGINT", "", "communicator where others wait for it, most overdue"),
         ("seq", "BIGINT", "", "the joint call that it did not make there"),
@@ -153,7 +152,6 @@ def _silences() -> str:
         ("waiting", "BIGINT", "ranks", "members that have called it"),
         ("since_ns", "BIGINT", "ns", "its own last call"),
         ("waited_ns", "BIGINT", "ns", "for how long the last of them waited until the log ends"),
-        ("ran_on_ns", "BIGINT", "ns", "for how long they went on calling there before"),
         ("longest_ns", "BIGINT", "ns", "for how long as many ever waited there before"),
         ("silent_ns", "BIGINT", "ns", "for how long all inputs of its next call were there"),
         ("longest_silent_ns", "BIGINT", "ns", "the longest that it ever took for that"),
@@ -175,7 +173,7 @@ def overdue_calls() -> str:
     return f"""
         WITH {",".join(stages)}
         SELECT c.job, c.rank, w.comm, w.seq, w.op, w.waiting,
-            l.called_ns AS since_ns, w.waited_ns, w.ran_on_ns, w.longest_ns,
+            l.called_ns AS since_ns, w.waited_ns, w.longest_ns,
             c.last_ns - greatest(n.last_ns, n.own_ns) AS silent_ns,
             CASE WHEN o.times >= $fewest_rounds THEN o.longest_ns END AS longest_silent_ns,
             -- Most wait in the largest group. One more such wait is assumed, twice as long as this.

@@ -295,7 +295,7 @@ def _reported_symptom() -> str:
     reads=["hang_roots"],
     empty_without=["hang_roots"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("name", "VARCHAR", "", "the symptom"),
         ("weight", "DOUBLE", "", "log odds: above 0 it says stopped, below 0 moving"),
         ("why", "VARCHAR", "", "what was observed"),

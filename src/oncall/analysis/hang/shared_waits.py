@@ -82,7 +82,7 @@ def shared_waits(con: duckdb.DuckDBPyConnection) -> Mapping[str, Any]:
             continue
         before = waited_ns / span_ns if span_ns and waited_ns else None
         rows.append((job, waiting, ranks, before, share))
-    return {name: [row[at] for row in rows] for at, (name, *_) in enumerate(_COLUMNS)}
+    return shared_waits.by_column(rows)
 
 
 def _waited(

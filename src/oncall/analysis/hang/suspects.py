@@ -197,16 +197,9 @@ def _by_reason() -> str:
     reads=["unmet_calls", "hang_members"],
     empty_without=["unmet_calls"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
-        ("seq", "BIGINT", "", "the operation there"),
+        "job comm seq",
         ("rank", "INTEGER", "", "a suspect; NULL: a host or the group"),
-        ("node", "VARCHAR", "", "its host"),
-        ("gpu", "INTEGER", "", "its GPU"),
-        ("nic", "VARCHAR", "", "its NIC"),
-        ("pid", "BIGINT", "", "its process id"),
-        ("comm_name", "VARCHAR", "", "the communicator's name"),
-        ("op", "VARCHAR", "", "the operation"),
+        "node gpu nic pid comm_name op",
         ("kind", "VARCHAR", "", "group or node, where it is no rank"),
         ("ranks", "INTEGER[]", "", "the members of a group"),
         (

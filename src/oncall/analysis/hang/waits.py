@@ -13,16 +13,11 @@ from oncall.analysis.common.operations import CALL, MANNER
 from oncall.evidence import relation
 
 BLOCKED_COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
-    ("kind", "VARCHAR", "", "coll or p2p"),
-    ("seq", "BIGINT", "", "operation number"),
-    ("rank", "INTEGER", "", "global rank"),
-    ("op", "VARCHAR", "", "operation"),
+    "job comm kind seq rank op",
     ("bytes", "BIGINT", "bytes", "its size"),
-    ("peer", "INTEGER", "", "other side of a Send or Recv"),
+    "peer",
     ("called_ns", "BIGINT", "ns", "when its host called it, or the group call that it is in"),
-    ("entered_ns", "BIGINT", "ns", "when the rank entered"),
+    "entered_ns",
     ("waited_ns", "BIGINT", "ns", "for how long; NULL if unknown"),
 ]
 
@@ -89,12 +84,10 @@ def _compared() -> str:
     reads=["in_flight"],
     empty_without=["in_flight"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        ("comm", "UBIGINT", "", "communicator"),
+        "job comm",
         ("seq", "BIGINT", "", "the rank's number for its Send or Recv"),
         ("rank", "INTEGER", "", "the rank with an open Send or Recv"),
-        ("peer", "INTEGER", "", "its other side"),
-        ("op", "VARCHAR", "", "Send or Recv"),
+        "peer op",
         ("state", "VARCHAR", "", "unmatched, matched, or passed: the other half is completed"),
     ],
     source="beyond CCL-D: Send and Recv in the wait-for graph",
@@ -301,10 +294,9 @@ def _transfer_holders() -> str:
     reads=["blocked_operations", "members", "frontier"],
     empty_without=["blocked_operations"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("comm", "UBIGINT", "", "communicator of the operation that waits"),
-        ("kind", "VARCHAR", "", "coll or p2p"),
-        ("seq", "BIGINT", "", "its number"),
+        "kind seq",
         ("owner", "INTEGER", "", "the waiting rank of an unmatched Send or Recv, else NULL"),
         ("rank", "INTEGER", "", "a rank that keeps it from completing"),
         ("how", "VARCHAR", "", "absent: has not entered; silent: no data; elsewhere: busy"),

@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from oncall.analysis.common.offsets import Solver, earliest, offsets_of
 from oncall.analysis.common.quantiles import median_of_alike, quantile_of_alike
 from oncall.analysis.lost_time.arrays import NONE, Flags, Ints, Times, numbered
 from oncall.analysis.lost_time.limits import Limits
-from oncall.analysis.lost_time.offsets import Solver, earliest, offsets_of
 from oncall.analysis.lost_time.programs import Programs
 
 

@@ -84,7 +84,7 @@ def _ring_steps() -> str:
         ("flow", "BIGINT", "", "the flow; of a rank's traffic whose flow is not known: NULL"),
         "src dst step bytes started_ns",
         ("ended_ns", "BIGINT", "ns", "last byte; NULL: not complete"),
-        ("waits_for_flow", "BIGINT", "", "the flow whose step must end before, where recorded"),
+        "waits_for_flow",
         ("expected_ns", "DOUBLE", "ns", "its time undisturbed"),
         ("traced", "BOOLEAN", "", "recorded by the sender; false: found in a rank's traffic"),
         ("within_ns", "BIGINT", "ns", "the error of its times"),

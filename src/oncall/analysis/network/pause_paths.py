@@ -22,7 +22,7 @@ from oncall.evidence import relation
     reads=["switch_pauses"],
     columns=[
         ("switch", "VARCHAR", "", "the device that had to stop"),
-        ("port", "INTEGER", "", "its port"),
+        "port",
         ("started_ns", "BIGINT", "ns", "the pause"),
         ("ended_ns", "BIGINT", "ns", "the resume, else the last instant it is known of"),
         ("over", "BOOLEAN", "", "the resume was recorded"),

@@ -99,7 +99,6 @@ _WHO = "job, comm, fault, host, rank, peer"
         ("fault", "VARCHAR", "", "slow_link; slow_receiver: received data waits for the GPU"),
         ("host", "VARCHAR", "", "that is slow to consume; a rank, where hosts are unknown"),
         ("rank", "INTEGER", "", "of a link: the rank that sends"),
-        ("peer", "INTEGER", "", "the rank that receives"),
         ("ranks", "INTEGER[]", "", "of a link the one whose NIC has more slow links, both if as "
          "many; of a host its members of the communicator: any of them may be slow"),
         ("suspect", "VARCHAR", "", "these in words"),

@@ -52,7 +52,7 @@ def _on_sender_links() -> str:
         ("switch", "VARCHAR", "", "a device"),
         ("port", "INTEGER", "", "its egress port"),
         ("packets", "DOUBLE", "packets", "through it, in the epochs reported; NULL: no report"),
-        ("queued", "DOUBLE", "packets", "packets that those met, summed"),
+        "queued",
         ("depth", "DOUBLE", "packets", "mean queue depth"),
         ("deep", "BOOLEAN", "", "so deep that packets wait there; NULL: no report"),
         ("paused_ns", "DOUBLE", "ns", "it was paused"),
@@ -103,7 +103,7 @@ def step_ports() -> str:
     empty_without=["late_steps", "switch_flows"],
     columns=[
         ("id", "INTEGER", "", "the late step"),
-        ("switch", "VARCHAR", "", "a switch"),
+        "switch",
         ("port", "INTEGER", "", "its egress port"),
         ("flow", "BIGINT", "", "a flow seen there"),
         ("packets", "DOUBLE", "packets", "its packets"),

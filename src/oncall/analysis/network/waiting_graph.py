@@ -47,15 +47,13 @@ class Thresholds:
 
 
 _STEP_COLUMNS = [
-    "job comm seq",
-    ("flow", "BIGINT", "", "the flow"),
-    "src dst step bytes started_ns",
+    "job comm seq flow src dst step bytes started_ns",
     ("ended_ns", "BIGINT", "ns", "last byte; of a running step: the newest instant known"),
     ("over", "BOOLEAN", "", "it has ended"),
     ("expected_ns", "DOUBLE", "ns", "its time alone on the wire, with the baseline overhead"),
     ("excess_ns", "DOUBLE", "ns", "its time beyond that; NULL: no expectation"),
     ("late", "BOOLEAN", "", "beyond the scatter of equal steps"),
-    ("traced", "BOOLEAN", "", "recorded by the sender; false: found in a rank's traffic"),
+    "traced",
     ("waited_for", "VARCHAR", "", "data: what it sends on; previous: its sender; NULL: no step"),
     ("after_src", "INTEGER", "", "the sender of the step it waited for"),
     ("after_dst", "INTEGER", "", "the receiver of that step"),
@@ -289,10 +287,7 @@ def _whole(column: Any) -> Integers:
     reads=["step_waits"],
     columns=[
         ("id", "INTEGER", "", "number of the step among these"),
-        "job comm seq",
-        ("flow", "BIGINT", "", "its flow"),
-        "src dst step started_ns",
-        ("ended_ns", "BIGINT", "ns", "last byte"),
+        "job comm seq flow src dst step started_ns ended_ns",
         ("excess_ns", "DOUBLE", "ns", "its excess time"),
         "critical over",
         ("src_host", "VARCHAR", "", "host of the sender, as the topology calls it"),

@@ -115,16 +115,9 @@ def _ranks_behind() -> str:
         seats AS (
             SELECT DISTINCT job, rank, coalesce(replica, 0) AS replica, stage, node
             FROM stage_work WHERE stage IS NOT NULL),
-        -- Where hosts run ahead, whose GPU has entered none of the calls that are open.
-        idle AS (
-            SELECT job, rank FROM in_flight GROUP BY job, rank HAVING NOT bool_or(on_device)),
-        entered AS (SELECT DISTINCT job FROM in_flight WHERE on_device),
         missing AS (
             SELECT DISTINCT job, replica, stage, rank, node FROM seats
-            JOIN hang_roots r USING (job, rank) WHERE r.how <> 'together'
-            UNION
-            SELECT job, replica, stage, rank, node FROM seats
-            SEMI JOIN idle USING (job, rank) SEMI JOIN entered USING (job))
+            JOIN hang_roots r USING (job, rank) WHERE r.how <> 'together')
     """
 
 
@@ -174,13 +167,13 @@ def _silence() -> str:
     reads=["stage_work", "training_iterations"],
     empty_without=["stage_work"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("iteration", "BIGINT", "", "the iteration that does not complete"),
         "replica stage chunk",
         ("micro_batch", "INTEGER", "", "micro-batch of the task; NULL: none is known"),
         ("task", "VARCHAR", "", "the stage's first task that has not ended"),
         ("rank", "INTEGER", "", "the one of its ranks that is behind, or that sends"),
-        ("node", "VARCHAR", "", "its host"),
+        "node",
         ("peer", "INTEGER", "", "the other end of a transfer that hangs"),
         ("peer_stage", "INTEGER", "", "its stage"),
         ("waits_in", "VARCHAR", "", "Recv from a stage, Send to a stage, its own computation"),
@@ -238,14 +231,11 @@ def incomplete_stages() -> str:
     reads=["stage_suspects", "incomplete_stages", "stage_work"],
     empty_without=["stage_suspects", "incomplete_stages"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
-        "iteration replica stage chunk",
-        ("micro_batch", "INTEGER", "", "micro-batch of the task"),
-        ("task", "VARCHAR", "", "the first task that has not ended"),
+        "job iteration replica stage chunk micro_batch task",
         ("rank", "INTEGER", "", "the rank that others wait for, or that sends; NULL: unknown"),
         "node peer waits_in since_ns silent_ns",
         ("missing_calls", "INTEGER", "calls", "calls that its rank never made"),
-        ("network", "BOOLEAN", "", "both ends of the transfer are in it"),
+        "network",
     ],
     source="VenusTrace 3.3, Algorithm 1",
     params={

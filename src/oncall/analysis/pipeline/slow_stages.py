@@ -17,7 +17,7 @@ that records tasks and no calls has no account: there the stages are the account
 from __future__ import annotations
 
 from oncall.analysis.pipeline.stage_expectation import PEERS
-from oncall.analysis.pipeline.stage_vertices import VERTEX, VERTEX_COLUMNS
+from oncall.analysis.pipeline.stage_vertices import VERTEX
 from oncall.evidence import Param, relation
 
 
@@ -65,7 +65,7 @@ def _tasks() -> str:
         -- A rank that is held by what it has sent is so by the transfer to who receives that.
         held AS (
             SELECT r.vertex, max(h.hold_ns - h.baseline_hold_ns - h.slack_ns) AS held_ns
-            FROM stage_paths h JOIN stage_paths r ON r.source = h.previous
+            FROM stage_graph h JOIN stage_graph r ON r.source = h.previous
             WHERE h.hold_ns > h.baseline_hold_ns GROUP BY r.vertex),
         sides AS (
             SELECT g.*, network, CASE WHEN network THEN latency_ns ELSE duration_ns END AS took_ns,
@@ -145,10 +145,10 @@ def _members() -> str:
 
 @relation(
     "slow_stages",
-    reads=["stage_graph", "stage_paths", "training_iterations", "stage_work"],
+    reads=["stage_graph", "training_iterations", "stage_work"],
     empty_without=["stage_graph"],
     columns=[
-        *VERTEX_COLUMNS,
+        *VERTEX,
         ("rank", "INTEGER", "", "the rank that its group waited for; NULL: no member stands out"),
         "node started_ns",
         ("duration_ns", "BIGINT", "ns", "what it took; of the network: the transfer to it"),

@@ -107,7 +107,7 @@ def stage_expectation() -> str:
     reads=["stage_suspects", "stage_vertices", "stage_expectation"],
     empty_without=["stage_suspects", "stage_expectation"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("stage", "INTEGER", "", "the stage with most work"),
         ("ratio", "DOUBLE", "ratio", "its tasks against those of the other stages"),
         ("cost_ns", "BIGINT", "ns", "about how much longer an iteration takes for it"),

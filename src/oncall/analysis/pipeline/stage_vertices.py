@@ -15,18 +15,9 @@ from __future__ import annotations
 from oncall.evidence import Param, relation
 
 VERTEX = ["job", "iteration", "replica", "stage", "chunk", "micro_batch", "task"]
-VERTEX_COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("iteration", "BIGINT", "", "training iteration"),
-    ("replica", "INTEGER", "", "the pipeline: its place in the data-parallel group"),
-    ("stage", "INTEGER", "", "pipeline stage"),
-    ("chunk", "INTEGER", "", "model chunk on the stage"),
-    ("micro_batch", "INTEGER", "", "micro-batch"),
-    ("task", "VARCHAR", "", "forward or backward"),
-]
 
 
-_WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
+_WHERE = ", ".join(VERTEX)
 
 
 @relation(
@@ -35,9 +26,10 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
     empty_without=["stage_work"],
     columns=[
         ("vertex", "BIGINT", "", "its number"),
-        *VERTEX_COLUMNS,
+        *VERTEX[:-1],
+        ("task", "VARCHAR", "", "forward or backward"),
         ("rank", "INTEGER", "", "the deciding member of the tensor-parallel group"),
-        ("node", "VARCHAR", "", "its host"),
+        "node",
         ("ranks", "INTEGER", "ranks", "members seen"),
         ("started_ns", "BIGINT", "ns", "when the group could begin, common time"),
         ("ended_ns", "BIGINT", "ns", "when the group was done; NULL: no end observed"),
@@ -46,11 +38,11 @@ _WHERE = "job, iteration, replica, stage, chunk, micro_batch, task"
         ("head_ns", "BIGINT", "ns", "how far apart members were there, if only calls show it"),
         ("late_ns", "BIGINT", "ns", "how much later than the median member that one entered"),
         ("calls", "INTEGER", "calls", "calls of the group in the task"),
-        ("whole", "BOOLEAN", "", "all of its calls were recorded and made"),
+        "whole",
         ("recv_ns", "BIGINT", "ns", "what receiving its input took; NULL: not seen"),
         ("send_ns", "BIGINT", "ns", "what sending its result took; NULL: not seen"),
         ("held", "BOOLEAN", "", "it began only when the send of the task before it was over"),
-        ("clock_error_ns", "BIGINT", "ns", "the error of its instants"),
+        "clock_error_ns",
     ],
     source="VenusTrace 3.2.1, 3.3 (trace model), Fig. 6, Fig. 7",
     params={
@@ -148,7 +140,7 @@ PAIR_COLUMNS = [
     "stage_transfers",
     reads=["stage_work"],
     empty_without=["stage_work"],
-    columns=[*VERTEX_COLUMNS, *PAIR_COLUMNS],
+    columns=[*VERTEX, *PAIR_COLUMNS],
     source="VenusTrace Fig. 7",
 )
 def stage_transfers() -> str:

@@ -18,9 +18,9 @@ _FAMILY = "job, op, bytes, size, nodes"
     columns=[
         "job comm op",
         ("bytes", "BIGINT", "bytes", "bytes the caller passed"),
-        ("role", "VARCHAR", "", "what the communicator is for"),
+        "role",
         ("comm_name", "VARCHAR", "", "its name"),
-        ("across", "BOOLEAN", "", "its data crosses the network"),
+        "across",
         ("beside", "BOOLEAN", "", "like groups were quicker; else it was quicker before"),
         ("unseen", "INTEGER[]", "", "members that left no recording: the others may wait for them"),
         ("parts", "BIGINT", "", "parts of the recording in which it was slow"),

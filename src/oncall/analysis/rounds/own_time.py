@@ -134,9 +134,7 @@ def left_off(line: Timeline) -> Ints:
     "own_time",
     reads=["computed_own_times", "operations"],
     columns=[
-        "job comm",
-        ("seq", "BIGINT", "", "the round"),
-        ("rank", "INTEGER", "", "global rank"),
+        "job comm seq rank",
         (
             "own_ns",
             "BIGINT",

@@ -94,7 +94,7 @@ def _late_ranks() -> str:
     "pausing_ranks",
     reads=["ranks"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("rank", "INTEGER", "", "a rank that is late now and then, and is not fed meanwhile"),
         "node gpu nic pid comm",
         ("at_ns", "BIGINT", "ns", "first pause"),

@@ -16,7 +16,7 @@ from oncall.evidence import Param, relation
     "halted",
     reads=["launches"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("rank", "INTEGER", "", "a rank whose process no longer runs"),
         ("state", "VARCHAR", "", "dead or stopped"),
     ],
@@ -54,7 +54,7 @@ def halted() -> str:
     "last_acts",
     reads=["launches"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("rank", "INTEGER", "", "a rank that is known to run, or to have run"),
         ("act_ns", "BIGINT", "ns", "when it last began or ended an operation; NULL: not recorded"),
     ],

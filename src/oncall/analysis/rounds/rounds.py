@@ -121,9 +121,7 @@ def without_offsets(
     "rounds",
     reads=["operations"],
     columns=[
-        "job comm",
-        ("seq", "BIGINT", "", "the round: operation number"),
-        ("op", "VARCHAR", "", "operation"),
+        "job comm seq op",
         ("bytes", "BIGINT", "bytes", "its size; elements where bytes are unknown"),
         ("at_ns", "BIGINT", "ns", "first entry"),
         ("ranks", "INTEGER", "ranks", "members whose time is known"),
@@ -155,7 +153,7 @@ def rounds() -> str:
     "device_lags",
     reads=["operations"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("lag_ns", "DOUBLE", "ns", "median time from a collective's last call to its first end"),
         ("hidden", "BOOLEAN", "", "no durations are recorded, and calls do not show the devices"),
     ],

@@ -2,20 +2,22 @@
 
 Measured offsets are used where they exist. Otherwise the recording shows them: a collective ends on
 all members at nearly the same time, since each member needs what all others gave. The median
-difference of ends over many rounds is the difference of two clocks; over all pairs of nodes that
-share communicators, the offsets are the least-squares solution. Where only calls are recorded,
-nothing is estimated.
+difference of ends over many rounds is the difference of two clocks; over all communicators that
+nodes share, the offsets are those that deviate least. Where only calls are recorded, nothing is
+estimated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import numpy as np
 
+from oncall.analysis.common.offsets import offsets_of
+from oncall.analysis.common.quantiles import median_of_alike
 from oncall.analysis.tasks.schedules import Array
 from oncall.evidence import decides, params_of, relation
 
@@ -31,8 +33,7 @@ class Thresholds:
 
 
 _COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("node", "VARCHAR", "", "host"),
+    "job node",
     ("offset_ns", "BIGINT", "ns", "to subtract from the node's times"),
     ("error_ns", "BIGINT", "ns", "half width of the offset's error"),
     ("source", "VARCHAR", "", "measured, estimated (from collectives), or same node"),
@@ -53,12 +54,15 @@ _SHARED = """
             AND o.op IN ('AllReduce', 'AllGather', 'ReduceScatter', 'AllToAll', 'Barrier')
         GROUP BY o.job, o.comm, o.seq, p.node HAVING left_ns IS NOT NULL
         QUALIFY o.seq > max(o.seq) OVER (PARTITION BY o.job, o.comm) - $rounds),
-    lined AS (
-        SELECT a.job, a.node AS one, b.node AS other, b.left_ns - a.left_ns AS apart_ns
-        FROM newest a JOIN newest b ON a.job = b.job AND a.comm = b.comm AND a.seq = b.seq
-            AND a.node < b.node)
-    SELECT job, one, other, median(apart_ns), mad(apart_ns), count(*)
-    FROM lined GROUP BY job, one, other HAVING count(*) >= $fewest ORDER BY ALL
+    since AS (
+        SELECT *, left_ns - min(left_ns) OVER one AS since_ns, count(*) OVER one AS nodes
+        FROM newest WINDOW one AS (PARTITION BY job, comm, seq)),
+    compared AS (
+        SELECT *, since_ns - median(since_ns) OVER (PARTITION BY job, comm, seq) AS ahead_ns
+        FROM since WHERE nodes > 1 QUALIFY nodes = max(nodes) OVER (PARTITION BY job, comm))
+    SELECT job, node, comm, median(ahead_ns),
+        mad(ahead_ns) / sqrt(count(*)) * any_value(nodes) / (any_value(nodes) - 1)
+    FROM compared GROUP BY job, node, comm HAVING count(*) >= $fewest ORDER BY ALL
 """
 
 
@@ -95,63 +99,42 @@ def clock_offsets(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str,
         elif measured:
             rows += [(job, node, *measured[node], "measured") for node in mine if node in measured]
         else:
-            pairs = [pair[1:] for pair in shared if pair[0] == job]
-            rows += [(job, *each, "estimated") for each in estimate(mine, pairs, thresholds)]
-    return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
+            seats = [seat for of, *seat in shared if of == job]
+            rows += [(job, *each, "estimated") for each in estimate(mine, seats, thresholds)]
+    return clock_offsets.by_column(rows)
 
 
 def estimate(
-    nodes: list[str],
-    pairs: list[tuple[str, str, float, float, int]],
-    thresholds: Thresholds,
+    nodes: list[str], members: Sequence[Sequence[Any]], thresholds: Thresholds
 ) -> list[tuple[str, int, int]]:
-    """Offsets and errors (ns) of the nodes in the largest connected group, with mean 0.
+    """Offsets and errors (ns) of the nodes in the largest connected group.
 
-    `pairs`: node, other node, the median and the median deviation of how much later rounds end on
-    the other node, and the number of rounds.
+    `members`: node, communicator, by how much its rounds seem to end later on that node than on a
+    median one, and the standard error of that, for a deviation of 1.
     """
-    number = {node: place for place, node in enumerate(nodes)}
-    one = np.array([number[pair[0]] for pair in pairs], dtype=np.int64)
-    other = np.array([number[pair[1]] for pair in pairs], dtype=np.int64)
-    apart = np.array([pair[2] for pair in pairs], dtype=np.float64)
-    spread = np.array([pair[3] / np.sqrt(pair[4]) for pair in pairs])
-    error = thresholds.tail_ns + thresholds.sure * _DEVIATION * spread
-    part = _largest_part(len(nodes), one, other)
-    if len(part) < 2:
+    if not members:
         return []
-    kept = np.isin(one, part)
-    one, other, apart, error = one[kept], other[kept], apart[kept], error[kept]
-    place = np.full(len(nodes), -1)
-    place[part] = np.arange(len(part))
-    # Weighted normal equations of a graph; the smallest norm makes the mean 0.
-    weight = 1 / np.square(error)
-    laplacian = np.zeros((len(part), len(part)))
-    right = np.zeros(len(part))
-    a, b = place[one], place[other]
-    np.add.at(laplacian, (a, a), weight)
-    np.add.at(laplacian, (b, b), weight)
-    np.add.at(laplacian, (a, b), -weight)
-    np.add.at(laplacian, (b, a), -weight)
-    np.add.at(right, b, weight * apart)
-    np.add.at(right, a, -weight * apart)
-    offset = np.linalg.lstsq(laplacian, right, rcond=None)[0]
-    # What the pairs contradict one another by is an error, too.
-    residual = np.abs(apart - (offset[b] - offset[a]))
-    off = np.zeros(len(part))
-    for end in (a, b):
-        np.maximum.at(off, end, error + residual)
-    rounded = np.rint([offset, off]).astype(np.int64).T.tolist()
-    return [(nodes[node], *each) for node, each in zip(part.tolist(), rounded, strict=True)]
+    node = np.array([nodes.index(one) for one, *_ in members], dtype=np.int64)
+    group = np.unique([comm for _, comm, *_ in members], return_inverse=True)[1]
+    ahead, spread = np.array([seen for _, _, *seen in members]).T
+    offset = offsets_of(node, group, ahead, len(nodes), exact_ns=thresholds.tail_ns)
+    left = ahead - offset[node]
+    # What groups contradict one another by is an error, too.
+    residual = np.abs(left - median_of_alike(group, left)[0])
+    error = np.zeros(len(nodes))
+    np.maximum.at(
+        error, node, thresholds.tail_ns + thresholds.sure * _DEVIATION * spread + residual
+    )
+    rounded = np.rint([offset, error]).astype(np.int64).T.tolist()
+    return [(nodes[one], *rounded[one]) for one in _largest_part(len(nodes), node, group).tolist()]
 
 
-def _largest_part(count: int, one: Array, other: Array) -> Array:
-    """The nodes of the largest connected component of a graph."""
-    label = np.arange(count)
-    while True:
-        lowest = label.copy()
-        np.minimum.at(lowest, one, label[other])
-        np.minimum.at(lowest, other, label[one])
-        if (lowest == label).all():
-            break
-        label = lowest
+def _largest_part(count: int, node: Array, group: Array) -> Array:
+    """The nodes of the largest set that groups connect."""
+    label, before = np.arange(count), np.full(count, -1)
+    while (label != before).any():
+        before = label.copy()
+        lowest = np.full(int(group.max()) + 1, count)
+        np.minimum.at(lowest, group, label[node])
+        np.minimum.at(label, node, lowest[group])
     return np.flatnonzero(label == np.bincount(label).argmax())

@@ -143,7 +143,7 @@ def _tasks(names: str) -> str:
     reads=["stage_tasks|labelled_tasks"],
     empty_without=["stage_tasks|labelled_tasks"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("node", "VARCHAR", "", "a host that counts iterations differently"),
         ("iterations", "BIGINT", "", "what its numbers lack to those of the job"),
     ],
@@ -183,9 +183,9 @@ def iteration_shifts() -> str:
     empty_without=["stage_tasks|labelled_tasks"],
     columns=[
         *TASK_COLUMNS,
-        ("node", "VARCHAR", "", "host"),
+        "node",
         ("replica", "INTEGER", "", "place in the data-parallel group: which pipeline"),
-        ("tensor_rank", "INTEGER", "", "place in the tensor-parallel group"),
+        "tensor_rank",
         ("clock_error_ns", "BIGINT", "ns", "the error of its instants; NULL: unknown"),
     ],
     source="VenusTrace 3.3",

@@ -30,15 +30,14 @@ from oncall.analysis.traffic.flows import receiver_side
 from oncall.evidence import Param, relation
 
 _SHARES = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
+    "job comm",
     ("op", "VARCHAR", "", "a collective"),
     ("bytes", "BIGINT", "bytes", "its size, as the caller passed it"),
     ("algo", "VARCHAR", "", "RING or TREE; another as recorded; NULL: unknown"),
     ("how", "VARCHAR", "", "recorded, inferred, or why it is left out"),
     ("rank", "INTEGER", "", "a member that sends; NULL: left out"),
     ("peer", "INTEGER", "", "the receiver; NULL: unknown"),
-    ("peer_side", "UBIGINT", "", "distinguishes receivers, known or not"),
+    "peer_side",
     ("share", "DOUBLE", "ratio", "bytes along this edge for each byte the caller passed"),
 ]
 
@@ -89,7 +88,7 @@ def edge_shares(
         rows += [(job, comm, op, size_bytes, algo, how, *edge) for edge in edges]
         if not edges:
             rows.append((job, comm, op, size_bytes, algo, how, None, None, None, None))
-    return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_SHARES)}
+    return edge_shares.by_column(rows)
 
 
 def _algorithm(
@@ -211,7 +210,7 @@ def _shapes(con: duckdb.DuckDBPyConnection) -> list[tuple[str, int, str, int, st
         ("algo", "VARCHAR", "", "RING or TREE; NULL for a Send"),
         ("expected_bytes", "BIGINT", "bytes", "to be sent there"),
         ("started_ns", "BIGINT", "ns", "start on the device, where known"),
-        ("called_ns", "BIGINT", "ns", "when the host called, or else started"),
+        "called_ns",
         ("ended_ns", "BIGINT", "ns", "end on the device, where known"),
         ("done", "BOOLEAN", "", "completed, as the recorder of operations knows"),
     ],

@@ -36,7 +36,7 @@ from oncall.evidence import Param, relation
         ("rank", "INTEGER", "", "rank that sends on it"),
         ("peer", "INTEGER", "", "rank that receives; NULL: its other side is not recorded"),
         ("peer_side", "UBIGINT", "", "tells receivers apart, known or not"),
-        ("comm", "UBIGINT", "", "communicator, as recorded"),
+        "comm",
         ("channel", "INTEGER", "", "channel, as recorded"),
         ("how", "VARCHAR", "", "recorded, matched, ambiguous (left out), unmatched"),
     ],
@@ -151,19 +151,18 @@ def flow_epochs() -> str:
     reads=["epochs"],
     columns=[
         ("flow", "UBIGINT", "", "the flow"),
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("node", "VARCHAR", "", "sending host"),
-        ("nic", "VARCHAR", "", "RDMA device"),
-        ("qpn", "UINTEGER", "", "queue pair number, if it is one"),
+        "nic qpn",
         ("rank", "INTEGER", "", "sending rank; NULL: not known"),
         ("peer", "INTEGER", "", "receiving rank; NULL: not known"),
         ("peer_side", "UBIGINT", "", "distinguishes receivers, known or not"),
-        ("comm", "UBIGINT", "", "communicator, as recorded"),
+        "comm",
         ("comm_peer", "INTEGER", "", "receiving rank within it, as recorded"),
         ("channel", "INTEGER", "", "channel, as recorded"),
         ("bytes", "BIGINT", "bytes", "sent in all"),
         ("epoch_ns", "BIGINT", "ns", "length of its epochs"),
-        ("source", "VARCHAR", "", "dpa, wr or proxy"),
+        "source",
     ],
     source="Pulse 5.1",
     at="node",
@@ -230,7 +229,7 @@ def operation_spans() -> str:
 
 
 _COLUMNS = [
-    ("flow", "UBIGINT", "", "the flow"),
+    "flow",
     ("comm", "UBIGINT", "", "the communicator it belongs to; NULL: not known"),
     ("how", "VARCHAR", "", "recorded, in flight, or why not: no rank, no operation in flight"),
 ]
@@ -272,7 +271,7 @@ def flow_comms(con: duckdb.DuckDBPyConnection, *, mostly: float) -> Mapping[str,
             ]
             best = _best(sent[flow], candidates, mostly) if flow in sent else None
             rows.append((flow, best, "no operation in flight" if best is None else "in flight"))
-    return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
+    return flow_comms.by_column(rows)
 
 
 @dataclass(frozen=True)

@@ -192,9 +192,7 @@ _SENT = f"""{_CALLS},
 """
 
 _COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
-    ("size", "INTEGER", "ranks", "its size"),
+    "job comm size",
     ("parallelism", "VARCHAR", "", "tp, dp, pp, ep or cp; NULL: none of them"),
     ("because", "VARCHAR", "", "what in its use shows that"),
     ("recorded", "VARCHAR", "", "its role, as recorded; NULL: not recorded"),
@@ -245,7 +243,7 @@ def parallelism(con: duckdb.DuckDBPyConnection, **params: Any) -> Mapping[str, A
                 configured,
             )
         )
-    return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
+    return parallelism.by_column(rows)
 
 
 def _uses(con: duckdb.DuckDBPyConnection, job: str) -> list[Use]:

@@ -20,10 +20,9 @@ _SENDER = [
     empty_without=["rank_traffic"],
     columns=[
         *_SENDER,
-        ("node", "VARCHAR", "", "its host"),
+        "node",
         ("turn", "BIGINT", "", "the collective's number"),
-        ("seq", "BIGINT", "", "its operation number"),
-        "op started_ns active_ns epoch_ns undercount rate_bytes_per_s",
+        "seq op started_ns active_ns epoch_ns undercount rate_bytes_per_s",
         ("gap", "DOUBLE", "ratio", "pauses in it, of the actual time"),
         ("idle", "DOUBLE", "ratio", "pauses since all members had begun, of the actual time"),
         ("busy_ns", "DOUBLE", "ns", "actual time since all members had begun"),

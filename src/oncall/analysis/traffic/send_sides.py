@@ -24,8 +24,7 @@ from oncall.evidence import Param, relation
 
 Ints = NDArray[np.int64]
 _COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
+    "job comm",
     ("rank", "INTEGER", "", "a member that sends"),
     ("receiver", "INTEGER", "", "as its Sends name it: global rank if known, else comm_peer"),
     ("peer", "INTEGER", "", "the receiver's global rank; NULL: not known"),
@@ -115,7 +114,7 @@ def send_sides(con: duckdb.DuckDBPyConnection, *, alike: float) -> Mapping[str, 
             if peer is None and at is not None and is_clear:
                 peer = known[at]
             rows.append((*sender, name, peer, at))
-    return {name: [row[i] for row in rows] for i, (name, *_) in enumerate(_COLUMNS)}
+    return send_sides.by_column(rows)
 
 
 def _by_rank(receivers: Mapping[int, _Receiver], sides: Sequence[_Side]) -> dict[int, int]:

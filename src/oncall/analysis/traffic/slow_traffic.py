@@ -55,12 +55,12 @@ def _delays() -> str:
     reads=["rank_traffic", "members"],
     empty_without=["rank_traffic"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("suspect", "VARCHAR", "", "a rank, a host, the hosts of a group, or all ranks alike"),
         ("code", "VARCHAR", "", "slow_collectives, slow_custom_collectives, slow_path; "
          "slow_computing; short_cpu or pausing_group; "
          "all_communication"),
-        ("node", "VARCHAR", "", "its host"),
+        "node",
         ("rank", "INTEGER", "", "the rank; of a host that computes slowly the one that the others "
          "of the host wait for, if known"),
         "gpu nic",

@@ -139,11 +139,11 @@ def _senders() -> str:
     reads=["rank_traffic", "members"],
     empty_without=["rank_traffic"],
     columns=[
-        ("job", "VARCHAR", "", "the job"),
+        "job",
         ("suspect", "VARCHAR", "", "the host, the rank, or either of two"),
         ("code", "VARCHAR", "", "never_began; or sent_least, either_end: in an operation that "
          "every rank began"),
-        ("node", "VARCHAR", "", "its host"),
+        "node",
         ("rank", "INTEGER", "", "the rank that stopped; NULL: any of several"),
         "gpu nic comm op",
         ("seq", "BIGINT", "", "its number; of p2p the how many-th call on it"),

@@ -28,6 +28,7 @@ from oncall.analysis.traffic.segmentation import (
     segment,
 )
 from oncall.evidence import params_of, relation
+from oncall.evidence.schema import BY_NAME
 
 Ints = NDArray[np.int64]
 Truths = NDArray[np.bool_]
@@ -35,29 +36,7 @@ Truths = NDArray[np.bool_]
 # Sources that count what was posted, without headers or what was sent again.
 _EXACT = ("wr", "proxy")
 
-OP_TRAFFIC_COLUMNS = [
-    ("job", "VARCHAR", "", "the job"),
-    ("comm", "UBIGINT", "", "communicator"),
-    ("seq", "BIGINT", "", "operation number"),
-    ("kind", "VARCHAR", "", "coll or p2p"),
-    ("rank", "INTEGER", "", "sending rank"),
-    ("peer", "INTEGER", "", "receiving rank; NULL: not known"),
-    ("node", "VARCHAR", "", "sending host"),
-    ("op", "VARCHAR", "", "operation"),
-    ("group_id", "BIGINT", "", "operations of one group call share it"),
-    ("algo", "VARCHAR", "", "RING or TREE; NULL for a Send"),
-    ("started_ns", "BIGINT", "ns", "start of its first epoch; NULL: nothing was sent"),
-    ("ended_ns", "BIGINT", "ns", "end of its last epoch; NULL: not over"),
-    ("active_ns", "BIGINT", "ns", "actual communication time: epochs with data, summed"),
-    ("rank_active_ns", "BIGINT", "ns", "... to any peer of its operation or group call"),
-    ("bytes", "BIGINT", "bytes", "sent"),
-    ("expected_bytes", "BIGINT", "bytes", "to be sent"),
-    ("epoch_ns", "BIGINT", "ns", "length of the epochs it was found in"),
-    ("source", "VARCHAR", "", "dpa, wr or proxy"),
-    ("undercount", "BOOLEAN", "", "events were lost: bytes are a lower bound"),
-    ("nic", "VARCHAR", "", "RDMA device of the first queue pair by which it went"),
-    ("qpn", "UINTEGER", "", "number of that queue pair, which tells the peer; NULL: not known"),
-]
+OP_TRAFFIC_COLUMNS = [one.name for one in BY_NAME["op_traffic"].columns]
 
 
 _EXPECTED = """
@@ -122,7 +101,7 @@ def segmented_traffic(
     expected = con.execute(_EXPECTED, {"rounding": rounding}).fetchnumpy()
     lanes = con.execute(_LANES, {"crumbs": crumbs}).fetchnumpy()
     if not len(expected["lane"]) or not len(lanes["lane"]):
-        return {name: [] for name, *_ in OP_TRAFFIC_COLUMNS}
+        return {name: [] for name in OP_TRAFFIC_COLUMNS}
     epoch_ns = int(lanes["epoch_ns"][0])
     found = con.execute(_EPOCHS, {"epoch_ns": epoch_ns, "crumbs": crumbs}).fetchnumpy()
     known = np.unique(np.concatenate([expected["lane"], lanes["lane"]]))
@@ -342,7 +321,7 @@ def traffic() -> str:
     """What each rank sent to each peer in each operation: as its node found it, or found here. Of
     what a node reported while it was under way the last counts; peers that it does not know are
     known by their queue pairs."""
-    names = ", ".join(name for name, *_ in OP_TRAFFIC_COLUMNS)
+    names = ", ".join(OP_TRAFFIC_COLUMNS)
     return f"""
         WITH drawn_pairs AS (
             SELECT {names} FROM op_traffic

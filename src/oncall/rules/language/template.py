@@ -139,7 +139,7 @@ class Template:
         shown = " ".join(shown.split())
         first = self.parts[0] if self.parts else ""
         ranks = isinstance(first, Slot) and first.filters[:1] == (("ranks", None),)
-        if ranks or shown.startswith(_UNNAMED):
+        if ranks or shown.startswith(_UNNAMED["hosts"]):
             shown = shown[:1].upper() + shown[1:]  # "Rank 3 stopped ...": the word is ours
         return shown
 
@@ -217,8 +217,8 @@ def _show(slot: Slot, value: Any) -> str:
         if name == "count" and slot.column is None:
             return counted(value.count, word)
         values = value.values(slot.column or (slot.columns[0] if slot.columns else ""))
-        if name == "hosts" and not values:
-            return _UNNAMED[value.count > 1]
+        if name in _UNNAMED and not values:
+            return _UNNAMED[name][value.count > 1]
     else:
         values = [] if value is None else [value]
     if name == "count":
@@ -342,7 +342,8 @@ _OF_ONE: dict[str, Callable[[Any], str]] = {
     "command": _command,
 }
 _OF_A_COMMAND = (("command", None),)
-_UNNAMED = ("its host", "their hosts")  # of one row, of several
+# Of one row, of several.
+_UNNAMED = {"hosts": ("its host", "their hosts"), "ranks": ("a process", "processes")}
 
 NUMERIC = frozenset(_OF_ONE) - {"hex", "command"}
 FILTERS = frozenset(_OF_MANY) | frozenset(_OF_ONE) | {"count"}

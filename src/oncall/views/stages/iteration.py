@@ -14,6 +14,7 @@ from oncall.views.snapshot import Table
 from oncall.views.stages import iterations as evidence
 from oncall.views.stages.iterations import IterationLine
 from oncall.views.stages.timeline import COMPUTE, Box, Timeline
+from oncall.views.stages.trace import EDGES
 
 _CALLS = ("call", "communicator", "after", "took", "size")
 _MOST_CALLS = 200
@@ -68,7 +69,7 @@ def task_of(incident: Incident, rank: int, iteration: int, box: Box) -> TaskCard
     """A task in full: what it waited for, who waited for it, its group, its calls."""
     if not evidence.has_stages(incident):
         raise NotRecorded(evidence.NO_STAGES)
-    incident.provide(("stage_edges", "operations", "members", "clock_offsets"))
+    incident.provide(("stage_graph", "operations", "members", "clock_offsets"))
     place = incident.con.execute(
         "SELECT stage, coalesce(replica, 0), node FROM stage_work "
         # A rank that stopped before its first call of the iteration is where it was before.
@@ -98,16 +99,16 @@ def task_of(incident: Incident, rank: int, iteration: int, box: Box) -> TaskCard
 
 def _neighbours(incident: Incident, key: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What it waited for and who waited for it, over the edges of the trace graph."""
-    for this, other, says in (("to", "from", "waits for"), ("from", "to", "waited for by")):
-        here = " AND ".join(f"{this}_{name} = ${name}" for name in _KEY)
+    for this, other, says in (
+        ("vertex", "before", "waits for"),
+        ("before", "vertex", "waited for by"),
+    ):
+        here = " AND ".join(f"t.{name} = ${name}" for name in ("iteration", "replica", *_KEY))
         rows = incident.con.execute(
             f"""
-            SELECT e.{other}_task, e.{other}_micro_batch, e.{other}_stage, g.rank, e.kind,
-                e.latency_ns
-            FROM stage_edges e LEFT JOIN stage_graph g ON (g.iteration, g.replica, g.stage,
-                g.chunk, g.micro_batch, g.task) = (e.iteration, e.replica, e.{other}_stage,
-                e.{other}_chunk, e.{other}_micro_batch, e.{other}_task)
-            WHERE e.iteration = $iteration AND e.replica = $replica AND {here} ORDER BY e.kind
+            SELECT o.task, o.micro_batch, o.stage, o.rank, e.kind, e.latency_ns
+            FROM {EDGES} e JOIN stage_graph t ON t.vertex = e.{this}
+            JOIN stage_graph o ON o.vertex = e.{other} WHERE {here} ORDER BY e.kind
             """,
             key,
         ).fetchall()

@@ -29,27 +29,25 @@ PLACED_TASKS = """
             FROM work
             WINDOW next AS (PARTITION BY rank, moves ORDER BY started_ns, end_ns DESC))),
     placed AS (
-        SELECT w.*, coalesce(g.critical, false) AND g.rank = w.rank AS critical, g.slack_ns,
+        SELECT w.*, g.vertex, g.rank = w.rank AS decides,
+            coalesce(g.critical AND decides, false) AS critical, g.slack_ns,
             g.expected_ns::BIGINT AS expected_ns
         FROM apart w LEFT JOIN stage_graph g USING (job, iteration, replica, stage, chunk,
             micro_batch, task))"""
-_SIDES = {
-    side: f"""JOIN stage_graph g{side} ON (g{side}.iteration, g{side}.replica, g{side}.stage,
-            g{side}.chunk, g{side}.micro_batch, g{side}.task) = (e.iteration, e.replica,
-            e.{side}_stage, e.{side}_chunk, e.{side}_micro_batch, e.{side}_task)
-        JOIN placed p{side} ON p{side}.rank = g{side}.rank AND (p{side}.iteration,
-            p{side}.replica, p{side}.stage, p{side}.chunk, p{side}.micro_batch, p{side}.task)
-            = (g{side}.iteration, g{side}.replica, g{side}.stage, g{side}.chunk,
-            g{side}.micro_batch, g{side}.task)"""
-    for side in ("from", "to")
-}
+# What each task waits for: the one before it on its rank, and what was sent to it.
+EDGES = """(
+    SELECT previous AS before, vertex, 'program order' AS kind, NULL AS latency_ns
+    FROM stage_graph WHERE previous IS NOT NULL
+    UNION ALL
+    SELECT source, vertex, 'send', latency_ns FROM stage_graph WHERE source IS NOT NULL)"""
 # From the end of the task that sends, its last nanosecond, to the start of the one that waits.
 SENDS = f"""WITH {PLACED_TASKS}
     SELECT pfrom.rank, 'tasks' AS thread, pfrom.until_ns - 1 AS at_ns, pto.rank AS to_rank,
         'tasks' AS to_thread, greatest(pto.started_ns, pfrom.until_ns) AS to_ns,
-        'sends ' || e.from_task || ' ' || e.from_micro_batch AS name, pfrom.node,
+        'sends ' || pfrom.task || ' ' || pfrom.micro_batch AS name, pfrom.node,
         pto.node AS to_node
-    FROM (FROM stage_edges WHERE kind = 'send') e {_SIDES["from"]} {_SIDES["to"]}
+    FROM stage_graph e JOIN placed pfrom ON pfrom.vertex = e.source AND pfrom.decides
+    JOIN placed pto ON pto.vertex = e.vertex AND pto.decides
     WHERE pfrom.ended_ns IS NOT NULL"""
 
 
@@ -105,7 +103,7 @@ def read_graph(
     """The graph of one iteration (None: the worst) of pipelines (None: all). Raises UsageError."""
     if not has_stages(incident):
         raise UsageError(NO_STAGES)
-    incident.provide(["stage_edges"])
+    incident.provide(["stage_graph"])
     iteration = worst_iteration(incident) if iteration is None else iteration
     chosen = {
         "iteration": iteration,
@@ -113,28 +111,20 @@ def read_graph(
     }
     where = "iteration = $iteration AND ($replicas IS NULL OR list_contains($replicas, replica))"
     rows = incident.con.execute(
-        f"""SELECT job, {_KEY}, rank, node, started_ns, ended_ns, duration_ns,
+        f"""SELECT job, vertex, {_KEY}, rank, node, started_ns, ended_ns, duration_ns,
             expected_ns::BIGINT, slack_ns, wait_ns, coalesce(critical, false)
         FROM stage_graph WHERE {where} ORDER BY replica, stage, started_ns, task""",
         chosen,
     ).fetchall()
     if not rows:
         raise UsageError(f"iteration {iteration} has no trace graph of that pipeline")
-    vertices = tuple(Vertex(*row[1:]) for row in rows)
-    by_key = {
-        (one.replica, one.stage, one.chunk, one.micro_batch, one.task): one for one in vertices
-    }
-    ends = ", ".join(
-        f"{side}_{name}"
-        for side in ("from", "to")
-        for name in ("stage", "chunk", "micro_batch", "task")
-    )
+    vertices = tuple(Vertex(*row[2:]) for row in rows)
+    by_number = dict(zip((number for _, number, *_ in rows), vertices, strict=True))
     edges = tuple(
-        Edge(by_key[replica, *key[:4]], by_key[replica, *key[4:]], kind, latency_ns)
-        for replica, *key, kind, latency_ns in incident.con.execute(
-            f"SELECT replica, {ends}, kind, latency_ns FROM stage_edges WHERE {where} ORDER BY ALL",
-            chosen,
+        Edge(by_number[before], by_number[after], kind, latency_ns)
+        for before, after, kind, latency_ns in incident.con.execute(
+            f"SELECT before, vertex, kind, latency_ns FROM {EDGES} ORDER BY ALL"
         ).fetchall()
-        if (replica, *key[:4]) in by_key and (replica, *key[4:]) in by_key
+        if before in by_number and after in by_number
     )
     return TraceGraph(clean(rows[0][0] or ""), iteration, vertices, edges)

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
+from oncall.analysis.common.ordering import Ints
 from oncall.analysis.common.quantiles import quantile
-from oncall.analysis.lost_time.arrays import Ints, Times
 
+Times = NDArray[np.float64]
 _WEIGHED = 12  # times: offsets hardly change after fewer
 _STEPS = 12  # towards each solution, which the next one begins at
 _CONVERGED = 1e-12  # of the squares of all differences

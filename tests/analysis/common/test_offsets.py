@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncall.analysis.lost_time.offsets import offsets_of
+from oncall.analysis.common.offsets import offsets_of
 
 EXACT_NS = 30_000.0
 HOST = 4
