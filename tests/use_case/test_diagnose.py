@@ -101,8 +101,8 @@ def test_a_diagnosis_is_whole(incident: Incident) -> None:
 def test_a_blamed_rank_has_its_pipeline_stage(
     incident: Incident, stages: int, reported: dict[str, int]
 ) -> None:
-    incident.append("jobs", {"job": "j", "world_size": 2 * stages, "pp": stages, "tp": 2})
-    incident.append("ranks", {"job": "j", "rank": list(range(2 * stages)), "node": "a"})
+    incident.append("jobs", {"job": "j", "world_size": 4, "pp": stages, "tp": 4 // stages})
+    incident.append("ranks", {"job": "j", "rank": list(range(4)), "node": "a"})
     book = rulebook(_OPEN.replace("SELECT job, rank,", "SELECT job, rank + 1 AS rank,"))
     (finding,) = diagnose(incident, [book]).findings
     assert [dict(one.where) for one in finding.blame] == [{"rank": 2, **reported}]
