@@ -316,9 +316,6 @@ def levels() -> str:
             UNION ALL BY NAME SELECT 'outlived' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', meaning, '(' || place || ')') AS text
             FROM reported_faults WHERE is_outlived AND NOT is_elsewhere
-            UNION ALL BY NAME SELECT 'outlived' AS kind, node,
-                text || ' (' || split_part(path, '/', -1) || ':' || line || ')' AS text
-            FROM log_events WHERE code = 'late'
             UNION ALL BY NAME SELECT 'rare' AS kind, node, nic,
                 concat_ws(' ', suspect || ':', lines, 'times,', meaning, '(' || place || ')')
                     AS text

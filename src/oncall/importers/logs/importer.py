@@ -121,8 +121,7 @@ _MOST_TEXT = 600  # characters kept of a line
 # Events that are causes; how far from them a stamped line is looked for: most tracebacks have fewer
 # lines.
 # What shows, as steps do, that the job outlived what stands above.
-_ENDS = {"finished", "passed"}
-_PROGRESS = {*_ENDS, "served", "attempt", "unstuck"}
+_PROGRESS = {"finished", "passed", "served", "attempt", "unstuck"}
 _CAUSES = {"error", "cuda", "memory", "crash"}
 _NEIGHBOURS = 60
 _MOST_DATED = 200  # of a file
@@ -170,7 +169,7 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
         file.problem = str(error)
         return file
     clock, log, calls = Clock(file.written_ns), Log(path, NEEDLES), Calls()
-    sort_ns, is_done = None, False
+    sort_ns = None
     for candidate in log.candidates():
         line = _line(candidate, clock)
         sort_ns = line.at_ns or sort_ns
@@ -184,7 +183,6 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
             kind, code = one.columns.get("kind"), one.columns.get("code")
             if one.table == STEP_TABLE or _PROGRESS & {kind, code}:
                 log.went_on()
-                is_done = kind != "attempt" and (is_done or code in _ENDS)
             if code == "unstuck":
                 file.went_on()
                 continue
@@ -198,7 +196,7 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
             _keep(file, line, one, sort_ns)
     for line, differs in calls.first_difference():
         _keep(file, line, differs, line.at_ns)
-    _keep_end(file, clock, log, is_done)
+    _keep_end(file, clock, log)
     _keep_silence(file, clock, log)
     file.stamps_ns = [
         at_ns
@@ -278,12 +276,12 @@ def _keep(file: LogFile, line: Line, found: Found, sort_ns: int | None) -> None:
     file.rows[found.table].append(row)
 
 
-def _keep_end(file: LogFile, clock: Clock, log: Log, is_done: bool) -> None:
+def _keep_end(file: LogFile, clock: Clock, log: Log) -> None:
     """What lines in no known form say of a failure behind the last progress, and the last line."""
     rows = (row for rows in file.rows.values() for row in rows)
     known, last = {row["line"] for row in rows if row.get("kind") != "phase"}, None
     for line in _lines_of(log.end, clock, log.first_of_end):
-        for found in () if line.number in known else read_at_end(line, is_done):
+        for found in () if line.number in known else read_at_end(line):
             _keep(file, line, found, line.at_ns)
         last = line if line.text.strip() else last
     if last is not None and last.number not in known:

@@ -28,15 +28,12 @@ _STATUS = re.compile(
 )
 
 
-def read_at_end(line: Line, is_done: bool = False) -> Sequence[Found]:
-    """What a line behind all progress says of a failure. Of what a program logs once it is done, it
-    made no failure of its own."""
+def read_at_end(line: Line) -> Sequence[Found]:
+    """What a line behind all progress says of a failure."""
     if line.nccl or line.level not in (None, *_ERRORS) or _HARMLESS.match(line.text):
         return []
     if found := _STATUS.search(line.text):
         return [event("exit", found["code"], number=0, text=line.text)]
-    if line.level and is_done:
-        return [event("reported", "late", text=line.text)]
     if line.level and _IN_VAIN.search(line.text):
         return [event("reported", "timeout", text=line.text)]
     if line.level or _FAILS.search(line.text):
