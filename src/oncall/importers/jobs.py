@@ -13,6 +13,7 @@ from typing import Any
 
 from oncall.core.errors import SeveralJobs
 from oncall.core.printable import named
+from oncall.evidence.columns import storable
 from oncall.importers.archives import SUFFIXES, stem
 from oncall.importers.importers import Importer
 
@@ -137,7 +138,7 @@ def _named(found: Sequence[_Found]) -> dict[str, list[Recording]]:
     unique = max(Counter(short).values()) == 1
     named: dict[str, list[Recording]] = defaultdict(list)
     for (_, folder, parts), (_, name) in zip(found, short, strict=True):
-        named[name if unique else str(_below(base, folder))].extend(parts)
+        named[storable(name if unique else str(_below(base, folder)))].extend(parts)
     return named
 
 
@@ -146,11 +147,13 @@ def _below(base: Path, folder: Path) -> Path:
 
 
 def _name(roots: Sequence[Path]) -> str:
+    """As evidence can hold it: a name on disk need not be UTF-8."""
     if len(roots) == 1 and roots[0].is_file():
         is_archive = roots[0].name.lower().endswith(SUFFIXES)
-        return stem(roots[0]) if is_archive else _ENDINGS.sub("", roots[0].name)
+        name = stem(roots[0]) if is_archive else _ENDINGS.sub("", roots[0].name)
+        return str(storable(name))
     folder = _common(root if root.is_dir() else root.parent for root in roots).resolve()
-    return folder.name if folder.is_dir() and folder.name else "job"
+    return str(storable(folder.name)) if folder.is_dir() and folder.name else "job"
 
 
 def _common(folders: Iterable[Path]) -> Path:

@@ -121,7 +121,8 @@ _MOST_TEXT = 600  # characters kept of a line
 # Events that are causes; how far from them a stamped line is looked for: most tracebacks have fewer
 # lines.
 # What shows, as steps do, that the job outlived what stands above.
-_PROGRESS = {"finished", "passed", "served", "attempt", "unstuck"}
+_ENDS = {"finished", "passed"}
+_PROGRESS = {*_ENDS, "served", "attempt", "unstuck"}
 _CAUSES = {"error", "cuda", "memory", "crash"}
 _NEIGHBOURS = 60
 _MOST_DATED = 200  # of a file
@@ -169,7 +170,7 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
         file.problem = str(error)
         return file
     clock, log, calls = Clock(file.written_ns), Log(path, NEEDLES), Calls()
-    sort_ns = None
+    sort_ns, is_done = None, False
     for candidate in log.candidates():
         line = _line(candidate, clock)
         sort_ns = line.at_ns or sort_ns
@@ -182,7 +183,10 @@ def _read(path: Path, slurm_jobs: Sequence[int], rank: int | None = None) -> Log
                 continue
             kind, code = one.columns.get("kind"), one.columns.get("code")
             if one.table == STEP_TABLE or _PROGRESS & {kind, code}:
-                log.went_on()
+                # What is logged between two ends of training comes after it.
+                if not (is_done and code in _ENDS):
+                    log.went_on()
+                is_done = code in _ENDS
             if code == "unstuck":
                 file.went_on()
                 continue
