@@ -300,7 +300,10 @@ def test_of_several_attempts_in_a_folder_the_newest_is_read(fr, tmp_path, incide
     left_out = "SELECT path, problem FROM recordings WHERE rank IS NULL ORDER BY path"
     (path, problem), _ = rows(incident, left_out)
     assert path.endswith("attempt0_rank_0")
-    assert problem == "ignored: attempt1_rank_0 and others are newer dumps of the same ranks"
+    assert (
+        problem
+        == "ignored, of another attempt or job: of ranks 0-1 attempt1_rank_0 and others are newer"
+    )
 
 
 def test_two_jobs_mixed(fr, tmp_path, incident):

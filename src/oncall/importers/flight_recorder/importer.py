@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from oncall.core.errors import BadInput
-from oncall.core.nodeset import fold_ranks
+from oncall.core.nodeset import fold_ranks, named_ranks
 from oncall.core.units import format_duration
 from oncall.evidence.incident import Incident, Words
 from oncall.importers.bounds import check_rows
@@ -123,12 +123,13 @@ def _newest_of_each_rank(paths: Sequence[Path]) -> tuple[list[str], dict[str, st
     newest: list[str] = []
     for found in sorted(series.values(), key=_worth, reverse=True) if len(series) > 1 else [paths]:
         ranks = {rank: str(path) for path in found if (rank := rank_in_name(str(path))) is not None}
-        twin = next((kept[rank] for rank in ranks if rank in kept), None)
-        if twin is None:
+        again = sorted(ranks.keys() & kept.keys())
+        if not again:
             kept |= ranks
             newest += map(str, found)
         else:
-            why = f"ignored: {Path(twin).name} and others are newer dumps of the same ranks"
+            twin, whose = Path(kept[again[0]]).name, named_ranks(again)
+            why = f"ignored, of another attempt or job: of {whose} {twin} and others are newer"
             left_out |= dict.fromkeys(map(str, found), why)
     return newest, left_out
 
