@@ -192,10 +192,11 @@ def why_logs_say_too_little(incident: Incident) -> str | None:
     progress = evidence.logged_progress(incident)
     if progress is None:
         return "the logs' steps could not be read"
+    finished, steps, last = progress
     if fatal := evidence.last_words(incident):
         path, line, text = fatal
-        return f"{Path(path).name}:{line} reports an error that no rule knows: {short(text)}"
-    finished, steps, last = progress
+        ended = "training ended, and then " if finished else ""
+        return f"{ended}{Path(path).name}:{line} reports an error that no rule knows: {short(text)}"
     if finished:
         return ""
     if steps:

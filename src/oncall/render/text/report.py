@@ -72,7 +72,8 @@ def _report(page: _Page, diagnosis: Diagnosis, *, explain: bool) -> None:
     seen = coverage_words.seen_phrase(diagnosis.coverage)
     evidence = words.evidence_phrase(diagnosis.since_ns, diagnosis.until_ns)
     page.flow((f"{job} · {seen} · {evidence}", "dim"))
-    page.section("Not certain", words.doubts(diagnosis)[1:] if diagnosis.suspects else [])
+    doubts = words.doubts(diagnosis)[1:] if diagnosis.result == "inconclusive" else []
+    page.section("Not certain", doubts)
     others = diagnosis.suspects[1 : 1 + _MOST_IN_SHORT]
     page.section("Other suspects", [words.suspicion(one) for one in others])
     shown = words.in_full(diagnosis, _MOST_ROOTS, explain=explain)
