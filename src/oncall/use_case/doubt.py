@@ -194,9 +194,9 @@ def why_logs_say_too_little(incident: Incident) -> str | None:
         return "the logs' steps could not be read"
     finished, steps, last = progress
     if fatal := evidence.last_words(incident):
-        path, line, text = fatal
-        ended = "training ended, and then " if finished else ""
-        return f"{ended}{Path(path).name}:{line} reports an error that no rule knows: {short(text)}"
+        path, line, said, text = fatal
+        ended = "training ended, but " if finished else ""
+        return f"{ended}{Path(path).name}:{line} {said}: {short(text)}"
     if finished:
         return ""
     if steps:

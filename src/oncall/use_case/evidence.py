@@ -373,18 +373,19 @@ def logged_progress(incident: Incident) -> tuple[bool | None, int | None, int | 
     """Whether a log ends as training does, its steps, and the last of them; None if they could not
     be read."""
     steps = """
-        SELECT bool_or(finished AND (steps > 1 OR job IN (
+        SELECT bool_or(finished AND (steps > 0 OR job IN (
             SELECT job FROM log_events WHERE kind <> 'reported' GROUP BY job, path
             HAVING arg_max(code, line) = 'passed'))), sum(steps), max(last_iteration)
         FROM log_progress"""
     return next(iter(asked(incident, ["log_progress"], steps)), None)
 
 
-def last_words(incident: Incident) -> tuple[str, int, str] | None:
-    """File, line and text of the first line that reports a failure, or a loss that is no number,
-    and after which no step came: in its log, or by the clock if that has none."""
+def last_words(incident: Incident) -> tuple[str, int, str, str] | None:
+    """File and line of the first that reports a failure, or a loss that is no number, and after
+    which no step came: in its log, or by the clock if that has none; what that is, and its text."""
     failure = """
-        SELECT e.path, e.line, e.text FROM log_events e
+        SELECT e.path, e.line, if(e.kind = 'loss', 'shows a loss that is no number',
+            'reports an error that no rule knows'), e.text FROM log_events e
         WHERE (e.code = 'failure' OR e.kind = 'loss') AND NOT EXISTS (
             FROM logged_steps s WHERE s.job = e.job AND if(
                 e.path IN (SELECT path FROM logged_steps),
