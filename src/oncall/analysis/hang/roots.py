@@ -277,14 +277,14 @@ def find_roots(
     shown_there = {
         rank for rank in chain(*at_odd.values()) if rank in alone and isinstance(rank, int)
     }
-    shown = [
+    best = [
         *_shown_best(shown_there, at_odd, waits, habits),
         *_shown_best(alone - shown_there, held, waits, habits),
     ]
-    unseen = [place for place, ranks in shown if ranks & silent]
+    unseen = [place for place, ranks in best if ranks & silent]
     roots += [
         Root(place, "absent", tuple(sorted(ranks - silent)))
-        for place, ranks in shown
+        for place, ranks in best
         if ranks - silent
     ]
     roots += [Root(place, "silent", tuple(sorted(alone & silent))) for place in unseen[:1]]
