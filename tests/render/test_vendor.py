@@ -90,6 +90,12 @@ def test_a_gpu_with_its_serial_number_its_xid_and_what_it_counted(
     assert "ssh gpu017 dcgmi diag -r 3\n" in ticket
 
 
+def test_a_gpu_of_another_maker_has_no_commands_of_nvidia(incident: Incident) -> None:
+    incident.con.execute("UPDATE devices SET model = '0x74a1' WHERE kind = 'gpu'")
+    ticket = vendor_ticket(incident, blamed("gpu", gpu=1))
+    assert "lspci -vvv -s 0000:9b:00.0" in ticket and "nvidia" not in ticket
+
+
 def test_a_nic_has_the_commands_of_its_interface(incident: Incident) -> None:
     ticket = vendor_ticket(incident, blamed("nic", gpu=1, nic="mlx5_1"))
     assert "Part: NIC mlx5_1 of gpu017" in ticket

@@ -3,7 +3,8 @@ what it counted before and after, and the commands whose output its maker asks f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from oncall.core.diagnosis import Diagnosis, Finding
@@ -23,7 +24,13 @@ _IDENTITY = {
     "pci_bus": "PCI address",
     "firmware": "firmware",
 }
+# Drivers whose lines name them, and how rocm-smi gives a model.
+_OTHER_MAKERS = r"\b(amdgpu|xe|i915|0x[0-9a-f]{4})\b"
 _COMMANDS = {
+    "gpu of another maker": (
+        "ssh {node} sudo lspci -vvv -s {pci_bus}",
+        "ssh {node} sudo dmesg -T",
+    ),
     "gpu": (
         "ssh {node} sudo nvidia-bug-report.sh",
         "ssh {node} nvidia-smi -q -i {pci_bus}",
@@ -56,15 +63,26 @@ def _verdict(finding: Finding) -> Iterator[str]:
 
 
 def _ticket(incident: Incident, kind: str, part: Mapping[str, str | None]) -> Iterator[str]:
-    known = {name: clean(value or "not recorded") for name, value in part.items()}
+    shown = {name: clean(value or "not recorded") for name, value in part.items()}
     name = " ".join(filter(None, (kind.upper(), clean(part["device"] or ""))))
     yield from ("", f"Part: {name} of {clean(part['node'] or 'a host that is not recorded')}")
-    yield from (f"  {meaning:<14} {known[name]}" for name, meaning in _IDENTITY.items())
+    yield from (f"  {meaning:<14} {shown[name]}" for name, meaning in _IDENTITY.items())
     yield from _reported(incident, part)
     yield from _counted(incident, kind, part)
     given = {name: value or name.upper() for name, value in part.items()}
     yield from ("", "To attach, from the node before it is reset:")
-    yield from (f"  {typed(one, **given)}" for one in _COMMANDS[kind])
+    yield from (f"  {typed(one, **given)}" for one in _commands(incident, kind, part))
+
+
+def _commands(incident: Incident, kind: str, part: Mapping[str, str | None]) -> Sequence[str]:
+    """Those of the maker, as far as its driver's lines and the model tell who that is."""
+    rows = incident.con.execute(
+        f"SELECT text FROM host_events WHERE {_THERE} AND device = ?",
+        [part["node"], part["pci_bus"]],
+    ).fetchall()
+    said = " ".join(text or "" for (text,) in (*rows, (part["model"],)))
+    other = kind == "gpu" and re.search(_OTHER_MAKERS, said)
+    return _COMMANDS["gpu of another maker" if other else kind]
 
 
 def _part(incident: Incident, kind: str, node: Any, blamed: str) -> dict[str, str | None]:
