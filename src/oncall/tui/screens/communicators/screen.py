@@ -45,14 +45,17 @@ def _label_room(width: int) -> int:
 def chosen(
     communicators: Sequence[CommunicatorSummary], text: str = "", faults_only: bool = False
 ) -> tuple[CommunicatorSummary, ...]:
-    """Communicators whose label, role or hash contains every word: the worst first, in the
-    session's order; if no rank waits, by label. `faults_only` keeps those that a member waits in
-    and another has not entered."""
+    """Communicators that have every word in their label or role, or whose hash begins with it: the
+    worst first, in the session's order; if no rank waits, by label. `faults_only` keeps those that
+    a member waits in and another has not entered."""
     words = text.lower().split()
     found = [
         one
         for one in communicators
-        if all(word in f"{one.label} {one.role} {one.comm:#x}".lower() for word in words)
+        if all(
+            word in f"{one.label} {one.role}".lower() or f"{one.comm:#x}".startswith(word)
+            for word in words
+        )
         and (not faults_only or (one.waiting and one.behind))
     ]
     waiting = [one for one in found if one.waiting]
