@@ -75,7 +75,7 @@ def _ticket(incident: Incident, kind: str, part: Mapping[str, str | None]) -> It
 
 
 def _commands(incident: Incident, kind: str, part: Mapping[str, str | None]) -> Sequence[str]:
-    """Those of the maker, as far as its driver's lines and the model tell who that is."""
+    """Those of the maker, as far as the model and lines of its driver show who that is."""
     rows = incident.con.execute(
         f"SELECT text FROM host_events WHERE {_THERE} AND device = ?",
         [part["node"], part["pci_bus"]],
