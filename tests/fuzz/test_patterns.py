@@ -50,7 +50,8 @@ def test_those_that_are_not_are_left_alone(text: str) -> None:
 def test_all_patterns_are_known_with_how_they_are_used() -> None:
     found = {(one.where.rpartition(":")[0], one.text): one for one in patterns.patterns()}
     # Compiled by a module, by a comprehension within one, by a function, of bytes.
-    assert found["importers/switches/port_counters.py", r"NIC statistics:\s*"].only_matched
+    ethtool = r"NIC statistics:\s*|FEC parameters for (?P<port>\S+):\s*"
+    assert found["importers/switches/port_counters.py", ethtool].only_matched
     assert not found["importers/logs/prefixes.py", r"\A(?:\[titan\] )"].only_matched
     assert not found["importers/process_ranks.py", r"(\d{1,18})"].only_matched
     assert found["importers/logs/importer.py", r"\0{64,}"].is_bytes

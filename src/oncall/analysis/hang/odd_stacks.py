@@ -22,10 +22,10 @@ from oncall.evidence import relation
 from oncall.evidence.relations import Param
 
 _Row = dict[str, Any]
-_BARRIER = re.compile(r"(?:\w+\.)*\w*barrier at ")
+_BARRIER = re.compile(r"[\w.]{0,200}barrier at ")
 # Of stages that pass on what they compute, most wait for whose turn it is.
 _IN_TURN = re.compile(
-    _BARRIER.pattern + r"|_wait_batch_p2p at |.* at \S*(?:p2p_communication|pipe/p2p)\.py"
+    _BARRIER.pattern + r"|_wait_batch_p2p at |^(?>.* at )\S*(?:p2p_communication|pipe/p2p)\.py"
 )
 _PROCESSES = """
     WITH dumped AS (SELECT DISTINCT job FROM recordings WHERE kind = 'flight_recorder')

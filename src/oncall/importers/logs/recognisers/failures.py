@@ -32,7 +32,7 @@ _OF_NPU = re.compile(r"\s*\[Error\]: (\S.*)")  # what CANN says below, of an err
 _ORIGINAL = "Original " + _TRACEBACK
 _GRAPH = re.compile(r"[\s~^]*$")
 _CUDA = re.compile(
-    r"^(?>.*?(?:(?:CUDA|HIP|NPU)(?: driver)? error: |(?=ACL [\w ]+ failed)))(?P<why>.*?\S)\s*+"
+    r"^(?>.*?(?:(?:CUDA|HIP|NPU)(?: driver)? error: |(?=ACL [\w ]{1,60} failed)))(?P<why>.*?\S)\s*+"
     r"(?:CUDA kernel errors|Compile with|Search for|For debugging|Exception raised|$)"
 )
 # As XLA names the driver's errors, of a task where its coordination service passes them on.
@@ -78,7 +78,7 @@ _OF_MEMORY = tuple(
             r"(?:CUDA|HIP|NPU) out of memory(?:\. |\.?$)|Error: (?:CUDA|HIP|NPU) out of memory|"
             r"OutOfMemoryError|(?:CUDA|HIP)(?: \w+)? error\b.{0,300}: out of memory|"
             r"Cuda failure (?:2 )?'out of memory'|cudaErrorMemoryAllocation|"
-            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: (?:Out of memory|.*[Aa]llocat)|"
+            r"CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: (?:Out of memory|.{0,300}[Aa]llocat)|"
             r"CUDA_ERROR_OUT_OF_MEMORY|OOM when allocating|ran out of memory trying to allocate",
         ),
     )

@@ -53,7 +53,7 @@ _SIGTERM = re.compile(
     r"[Rr]eceived (SIGTERM|SIGINT|SIGUSR[12])\b|(?<!on )SIGTERM received|"
     r"after receiving SIG[A-Z]+"
 )
-_OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event|\bOUT_OF_ME\S+ +\d+:\d")
+_OOM_STEP = re.compile(r"Detected \d+ oom[-_]kill event|\bOUT_OF_ME\S{0,20} +\d{1,3}:\d")
 _MOST_TASKS = 100_000
 
 
