@@ -186,7 +186,7 @@ def _legend(shown: Topology) -> Line:
         glyph = Span("┃", "fault")
         parts.append(Line((glyph, Span(" PFC pauses, towards the paused port"))))
     if any(cable.flow and not cable.paused for cable in shown.cables):
-        parts.append(line(f"{'│'} path of the late step"))
+        parts.append(line("│ path of the late step"))
     if any(shown.left_out):
         parts.append(line("+ how many more of a tier are not shown"))
     return joined(parts, "; ")
